@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/queue_core.hpp>
+#include <railmq/fwd.hpp>
+#include <railmq/queue.hpp>
+#include <railmq/runtime/simulated.hpp>
+#include <railmq/runtime/threaded.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace railmq {
+
+/// What a broker holds at one moment.
+struct broker_stats {
+    std::uint64_t queues = 0;
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t memory_limit = 0;
+    /// Exceptions that observers threw; they are swallowed.
+    std::uint64_t observer_failures = 0;
+};
+
+namespace detail {
+
+template <class Runtime>
+struct simulation_link {};
+
+/// A broker as a part of its simulation.
+template <>
+struct simulation_link<simulated> final : simulation::source {
+    simulation_link(simulation& s, std::shared_ptr<broker_core<simulated>> c)
+        : sim{s}, core{std::move(c)} {
+        sim.add(*this);
+    }
+    simulation_link(const simulation_link&) = delete;
+    simulation_link& operator=(const simulation_link&) = delete;
+    ~simulation_link() override { sim.remove(*this); }
+    [[nodiscard]] time_point next_due() override { return core->next_due(); }
+    void run_due(time_point now) override { core->run_due(now); }
+
+    simulation& sim;
+    std::shared_ptr<broker_core<simulated>> core;
+};
+
+} // namespace detail
+
+/// A message broker inside this process: queues by name, and the memory and time they share.
+///
+/// `railmq::broker` runs on the steady clock and any number of threads; `railmq::sim_broker` lives
+/// in a `simulation`. Any number of brokers can exist; they do not see each other. Handles made by
+/// a broker may outlive it: then they report `closed`.
+///
+/// Thread safety: safe.
+template <class Runtime>
+class basic_broker {
+    using core_type = detail::broker_core<Runtime>;
+
+public:
+    using runtime_type = Runtime;
+
+    /// A broker on the real clock. Throws `invalid_argument` for options out of range.
+    explicit basic_broker(broker_options o = {})
+        requires Runtime::concurrent
+    {
+        require(validate(o));
+        const std::uint64_t seed = o.seed != 0 ? o.seed : Runtime::entropy();
+        core_ = std::make_shared<core_type>(typename Runtime::clock{}, std::move(o), seed);
+    }
+    /// A broker in a simulation, which must outlive it.
+    explicit basic_broker(simulation& sim, broker_options o = {})
+        requires(!Runtime::concurrent)
+    {
+        require(validate(o));
+        const std::uint64_t seed = o.seed != 0 ? o.seed : sim.random()();
+        core_ = std::make_shared<core_type>(typename Runtime::clock{sim}, std::move(o), seed);
+        link_ = std::make_unique<detail::simulation_link<Runtime>>(sim, core_);
+    }
+    basic_broker(basic_broker&&) noexcept = default;
+    basic_broker& operator=(basic_broker&& other) noexcept {
+        if (this != &other) {
+            close();
+            core_ = std::move(other.core_);
+            link_ = std::move(other.link_);
+        }
+        return *this;
+    }
+    basic_broker(const basic_broker&) = delete;
+    basic_broker& operator=(const basic_broker&) = delete;
+    /// `close()`.
+    ~basic_broker() { close(); }
+
+    /// Opens the queue of that name, whatever its options, or makes it with the default ones.
+    /// Unless it discards them, its dead letters go to `<name>.dead`, made with it.
+    ///
+    /// Throws `system_error`: `invalid_name`; `type_mismatch`, when it holds another type, or its
+    /// dead-letter queue does; `closed`.
+    template <class T>
+    [[nodiscard]] basic_queue<T, Runtime> queue(std::string_view name) {
+        return open<T>(name, nullptr);
+    }
+    /// The same with options, which an existing queue must have been made with as well:
+    /// `options_mismatch` says which differs. `invalid_argument` for options out of range.
+    template <class T>
+    [[nodiscard]] basic_queue<T, Runtime> queue(std::string_view name, const queue_options& o) {
+        return open<T>(name, &o);
+    }
+    /// The queue of that name if there is one. Throws `type_mismatch` when it holds another type.
+    template <class T>
+    [[nodiscard]] std::optional<basic_queue<T, Runtime>> find_queue(std::string_view name) const;
+
+    /// Removes a queue and everything in it; waiting calls on it end with `not_found`. Refused with
+    /// `would_block` while consumers hold messages of it, unless `force` is set: then these become
+    /// stale. Errors: `not_found`.
+    void delete_queue(std::string_view name, error_code& ec, bool force = false);
+    void delete_queue(std::string_view name, bool force = false) {
+        error_code ec;
+        delete_queue(name, ec, force);
+        if (ec) {
+            throw system_error(ec, "delete queue '" + detail::printable(name) + "'");
+        }
+    }
+
+    /// The names of all queues, sorted.
+    [[nodiscard]] std::vector<std::string> names() const { return core().names(); }
+
+    /// Where queues send dead letters that name no target of their own. Effective at once.
+    void default_dead_letter(dead_letter_target target) {
+        if (!target.is_unset() && !target.is_discard()) {
+            require(validate_name(target.name()));
+        }
+        core().set_default_dead_letter(std::move(target));
+    }
+
+    [[nodiscard]] broker_stats stats() const {
+        auto& c = core();
+        return {c.names().size(), c.budget().used(), c.budget().limit(), c.swallowed()};
+    }
+
+    /// The executor for asynchronous operations whose handler has none.
+    [[nodiscard]] boost::asio::any_io_executor get_executor() const {
+        return core().async_executor();
+    }
+
+    /// Closes every queue and every handle: sends fail, waiting calls end with `closed`, deliveries
+    /// can still be read. What is in the queues is gone with the last handle. Returns how many
+    /// messages were not settled. Closing again does nothing and returns 0.
+    std::uint64_t close() noexcept;
+    /// Takes no more sends, lets consumers empty the queues for at most that long, then closes.
+    /// Returns how many messages were left.
+    std::uint64_t close(drain_for limit);
+
+    [[nodiscard]] bool is_open() const { return core_ != nullptr && !core_->is_closed(); }
+
+private:
+    [[nodiscard]] core_type& core() const {
+        if (core_ == nullptr) {
+            throw system_error(make_error_code(errc::closed), "the broker was moved from");
+        }
+        return *core_;
+    }
+    static void require(const failure& f) {
+        if (f) {
+            throw system_error(f.code, f.what);
+        }
+    }
+    template <class T>
+    [[nodiscard]] basic_queue<T, Runtime> open(std::string_view name, const queue_options* o) {
+        failure f;
+        auto q = core().open(name, detail::message_type_of<T>(), o, f);
+        require(f);
+        return basic_queue<T, Runtime>{std::move(q)};
+    }
+
+    std::shared_ptr<core_type> core_{};
+    std::unique_ptr<detail::simulation_link<Runtime>> link_{};
+};
+
+template <class Runtime>
+template <class T>
+std::optional<basic_queue<T, Runtime>>
+basic_broker<Runtime>::find_queue(std::string_view name) const {
+    auto q = core().find(name);
+    if (q == nullptr) {
+        return std::nullopt;
+    }
+    if (!(q->type() == detail::message_type_of<T>())) {
+        throw system_error(
+            make_error_code(errc::type_mismatch),
+            "queue '" + q->name() + "' holds messages of type " + std::string{q->type().name});
+    }
+    return basic_queue<T, Runtime>{std::move(q)};
+}
+
+template <class Runtime>
+void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, bool force) {
+    ec = {};
+    auto q = core().find(name);
+    if (q == nullptr) {
+        ec = errc::not_found;
+        return;
+    }
+    const bool refused = q->locked_and_current([&](auto& m, time_point now, auto& fx) {
+        if (!force && m.held_count() != 0) {
+            return true;
+        }
+        m.close_queue(errc::not_found, true, now, fx);
+        return false;
+    });
+    if (refused) {
+        ec = errc::would_block;
+        return;
+    }
+    (void)core().remove(name);
+    q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
+}
+
+template <class Runtime>
+std::uint64_t basic_broker<Runtime>::close() noexcept {
+    if (core_ == nullptr || core_->is_closed()) {
+        return 0;
+    }
+    std::uint64_t left = 0;
+    for (const auto& q : core_->close()) {
+        left += q->locked([](auto& m, time_point now, auto& fx) {
+            return m.close_queue(errc::closed, true, now, fx);
+        });
+    }
+    core_->stop_async_timer();
+    core_->forget_all();
+    link_.reset();
+    return left;
+}
+
+template <class Runtime>
+std::uint64_t basic_broker<Runtime>::close(drain_for limit) {
+    if (core_ == nullptr || core_->is_closed()) {
+        return 0;
+    }
+    const time_point until = saturating_add(core_->clock().now(), limit.time);
+    for (const auto& q : core_->queues()) {
+        q->locked_and_current([](auto& m, time_point now, auto& fx) {
+            m.close_queue(errc::closed, false, now, fx);
+        });
+    }
+    for (const auto& q : core_->queues()) {
+        // A dead-letter queue that nobody reads has nothing to drain.
+        const bool has_consumers =
+            q->locked([](auto& m, time_point, auto&) { return m.has_consumers(); });
+        const duration rest = until - core_->clock().now();
+        if (has_consumers && rest > duration::zero()) {
+            (void)detail::wait_for_idle(*q, false, rest);
+        }
+    }
+    return close();
+}
+
+} // namespace railmq

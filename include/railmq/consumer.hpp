@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/delivery.hpp>
+#include <railmq/detail/async_ops.hpp>
+#include <railmq/detail/blocking.hpp>
+#include <railmq/detail/queue_core.hpp>
+#include <railmq/fwd.hpp>
+#include <railmq/model/handle_options.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace railmq {
+
+/// Takes messages from one queue, in competition with the queue's other consumers: each message
+/// goes to one of them.
+///
+/// It holds at most `prefetch` unsettled deliveries; while it holds that many, receives wait as if
+/// the queue were empty. It reads nothing ahead: a message is leased when it is handed to the
+/// application, so none waits behind slow work, and none expires unseen.
+///
+/// Thread safety: one consumer belongs to one thread or strand at a time; its deliveries may be
+/// settled anywhere. Distinct consumers are independent.
+template <class T, class Runtime>
+class basic_consumer {
+    using queue_type = detail::queue_core<Runtime>;
+    using state_type = detail::consumer_state<Runtime>;
+    using ring_type = core::slot_ring<Runtime>;
+
+public:
+    using value_type = T;
+    using delivery_type = basic_delivery<T, Runtime>;
+
+    /// Refers to no queue; every receive reports `closed`.
+    basic_consumer() noexcept = default;
+    basic_consumer(basic_consumer&& other) noexcept : state_{std::exchange(other.state_, nullptr)} {}
+    basic_consumer& operator=(basic_consumer&& other) noexcept {
+        if (this != &other) {
+            close();
+            state_ = std::exchange(other.state_, nullptr);
+        }
+        return *this;
+    }
+    basic_consumer(const basic_consumer&) = delete;
+    basic_consumer& operator=(const basic_consumer&) = delete;
+    /// `close()`.
+    ~basic_consumer() { close(); }
+
+    /// Waits for a message. Empty when the queue is closed and has nothing left.
+    ///
+    /// The `error_code` form says why it is empty: `closed`; `not_found` when the queue was
+    /// deleted; `would_deadlock` in a simulation in which nothing can ever come.
+    [[nodiscard]] std::optional<delivery_type> receive() {
+        error_code ec;
+        return receive(ec);
+    }
+    [[nodiscard]] std::optional<delivery_type> receive(error_code& ec) {
+        return receive_until(never, ec);
+    }
+    /// The same for at most `timeout` (long poll); then empty, `timed_out`.
+    template <class Rep, class Period>
+    [[nodiscard]] std::optional<delivery_type> receive(std::chrono::duration<Rep, Period> timeout) {
+        error_code ec;
+        return receive(timeout, ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard]] std::optional<delivery_type>
+    receive(std::chrono::duration<Rep, Period> timeout, error_code& ec) {
+        return receive_until(limit_for(timeout), ec);
+    }
+    /// A message that is there now, or empty; never waits.
+    [[nodiscard]] std::optional<delivery_type> try_receive() {
+        error_code ec;
+        return try_receive(ec);
+    }
+    /// Says why it is empty: `would_block`, or as `receive`.
+    [[nodiscard]] std::optional<delivery_type> try_receive(error_code& ec);
+
+    /// As many messages as are there now, at most `max`, into `out`, whose old content is settled
+    /// as its destruction says. Waits up to `timeout` for the first. Returns how many.
+    /// Errors: as `receive`, and `invalid_argument` for a `max` of 0.
+    template <class Allocator, class Rep, class Period>
+    std::size_t receive_batch(
+        std::vector<delivery_type, Allocator>& out,
+        std::size_t max,
+        std::chrono::duration<Rep, Period> timeout,
+        error_code& ec);
+    template <class Allocator, class Rep, class Period>
+    std::size_t receive_batch(
+        std::vector<delivery_type, Allocator>& out,
+        std::size_t max,
+        std::chrono::duration<Rep, Period> timeout) {
+        error_code ec;
+        return receive_batch(out, max, timeout, ec);
+    }
+    template <class Rep, class Period>
+    [[nodiscard]] std::vector<delivery_type>
+    receive_batch(std::size_t max, std::chrono::duration<Rep, Period> timeout) {
+        std::vector<delivery_type> out;
+        receive_batch(out, max, timeout);
+        return out;
+    }
+
+    /// Receives one message asynchronously.
+    ///
+    /// Completion signature: `void(error_code, delivery)`.
+    /// Completes with a message, or with `closed` or `not_found` and an empty delivery; never
+    /// inside this call. Runs on the handler's associated executor, or on the broker's.
+    /// Cancellation: terminal, partial and total: `operation_aborted`. When a message and a
+    /// cancellation meet, the handler gets the message, or it is still in its place.
+    /// Several may be outstanding; they are served in the order of their start.
+    /// This consumer may be closed meanwhile, which completes them with `closed`.
+    template <class CompletionToken>
+    auto async_receive(CompletionToken&& token) {
+        return boost::asio::async_initiate<CompletionToken, void(error_code, delivery_type)>(
+            [](auto handler, state_type* state) {
+                detail::async_receive_op<T, Runtime, decltype(handler)>::start(
+                    std::move(handler), state);
+            },
+            token,
+            state_);
+    }
+    /// The same for as many as are there once there is one, at most `max`.
+    /// Completion signature: `void(error_code, std::vector<delivery>)`.
+    template <class CompletionToken>
+    auto async_receive_batch(std::size_t max, CompletionToken&& token) {
+        return boost::asio::
+            async_initiate<CompletionToken, void(error_code, std::vector<delivery_type>)>(
+                [](auto handler, state_type* state, std::size_t n) {
+                    detail::async_receive_batch_op<T, Runtime, decltype(handler)>::start(
+                        std::move(handler), state, n);
+                },
+                token,
+                state_,
+                max);
+    }
+
+    /// Acknowledges all deliveries of a range, or none: `invalid_argument` when one of them is
+    /// empty, settled, or another consumer's. Empties the range and returns how many it settled.
+    std::size_t ack_all(std::vector<delivery_type>& deliveries, error_code& ec);
+
+    /// Changes how many unsettled deliveries it may hold; at least 1. Holding more than the new
+    /// limit is no error: it gets nothing new until it holds fewer (RabbitMQ, prefetch).
+    void prefetch(std::size_t n);
+    [[nodiscard]] std::size_t prefetch() const noexcept {
+        return state_ == nullptr ? 0 : state_->prefetch.load(std::memory_order_relaxed);
+    }
+    /// Deliveries that it holds unsettled now.
+    [[nodiscard]] std::size_t in_flight() const noexcept {
+        return state_ == nullptr ? 0 : static_cast<std::size_t>(state_->held());
+    }
+
+    /// Gets no new messages until `resume`; waiting receives go on waiting.
+    void pause() { set_paused(true); }
+    void resume() { set_paused(false); }
+
+    /// Gets no new messages any more; waiting receives end with `closed`. What it holds stays with
+    /// it, to be settled (AMQP, basic.cancel).
+    void cancel() {
+        if (state_ != nullptr) {
+            auto keep = state_->queue;
+            keep->locked_and_current(
+                [&](auto& m, time_point now, auto& fx) { m.cancel(*state_, now, fx); });
+        }
+    }
+    /// `cancel`, and gives everything it holds back to its original place, redelivered and not as
+    /// a failure. Deliveries that still exist become stale. Closing again does nothing.
+    void close() noexcept {
+        if (state_ != nullptr) {
+            auto* s = std::exchange(state_, nullptr);
+            s->queue->close_consumer(s);
+        }
+    }
+    /// Cancels, waits up to the time given until everything it holds is settled, then closes.
+    /// Returns whether all was settled in time. Deliveries are settled by other threads, or by a
+    /// simulation that runs meanwhile.
+    bool close(drain_for limit);
+
+    [[nodiscard]] bool is_open() const noexcept {
+        return state_ != nullptr && state_->is_open.load(std::memory_order_relaxed);
+    }
+
+private:
+    template <class, class>
+    friend class basic_queue;
+
+    explicit basic_consumer(state_type* s) noexcept : state_{s} {}
+
+    template <class Rep, class Period>
+    [[nodiscard]] time_point limit_for(std::chrono::duration<Rep, Period> timeout) const {
+        if (state_ == nullptr || timeout <= timeout.zero()) {
+            return time_point::min();
+        }
+        return saturating_add(
+            state_->queue->broker().clock().now(), saturating_duration(timeout));
+    }
+
+    /// Takes up to `max` messages on the fast path. 0: none, or they have to go through the lock.
+    template <class Sink>
+    RAILMQ_ALWAYS_INLINE std::size_t take_fast(std::size_t max, Sink&& sink, bool& is_empty);
+    [[nodiscard]] std::optional<delivery_type> receive_until(time_point limit, error_code& ec);
+    template <class Sink>
+    bool receive_slow(std::size_t max, time_point limit, Sink&& sink, error_code& ec);
+    void set_paused(bool on);
+
+    state_type* state_ = nullptr;
+};
+
+template <class T, class Runtime>
+template <class Sink>
+std::size_t
+basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_empty) {
+    state_type& s = *state_;
+    auto& owner = s.queue->broker();
+    const time_point now = owner.clock().coarse_now();
+    if (owner.is_due_at(now) || s.waiting.load(std::memory_order_acquire) != 0) {
+        return 0;
+    }
+    const std::uint64_t room = s.room();
+    if (room == 0 || !s.is_open.load(std::memory_order_relaxed) ||
+        s.is_paused.load(std::memory_order_relaxed)) {
+        return 0;
+    }
+    auto& ring = s.queue->ring();
+    std::uint64_t first = 0;
+    std::uint32_t count = 0;
+    const auto want = static_cast<std::uint32_t>(
+        std::min({std::uint64_t{max}, room, std::uint64_t{1} << 16}));
+    const auto status = ring.try_take(want, s.cache, first, count);
+    if (status != ring_type::take_status::ok) {
+        is_empty = status == ring_type::take_status::empty;
+        return 0;
+    }
+    // The coarse clock may be late by its resolution; adding it keeps a lease from ending early.
+    const time_point deadline =
+        s.acks_on_delivery
+            ? never
+            : saturating_add(
+                  saturating_add(now, owner.clock().resolution()), s.ack_timeout);
+    const std::uint64_t index = first - s.cache.base;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        auto* at = s.cache.in->at(index + i);
+        const core::slot_word w{at->word.load(std::memory_order_relaxed)};
+        if (w.has_details()) {
+            at->extra->lease_deadline = deadline;
+        } else {
+            at->deadline = deadline.time_since_epoch().count();
+        }
+        const core::slot_word leased = w.leased_to(s.number);
+        at->store(leased);
+        sink(core::lease<Runtime>{&s, s.cache.in, at, leased});
+    }
+    s.count_taken(count);
+    s.queue->note_deadline(deadline);
+    return count;
+}
+
+template <class T, class Runtime>
+std::optional<basic_delivery<T, Runtime>> basic_consumer<T, Runtime>::try_receive(error_code& ec) {
+    return receive_until(time_point::min(), ec);
+}
+
+template <class T, class Runtime>
+std::optional<basic_delivery<T, Runtime>>
+basic_consumer<T, Runtime>::receive_until(time_point limit, error_code& ec) {
+    std::optional<delivery_type> out;
+    if (state_ == nullptr) {
+        ec = errc::closed;
+        return out;
+    }
+    const auto sink = [&out](const core::lease<Runtime>& l) {
+        out.emplace(detail::delivery_access<T, Runtime>::make(l));
+    };
+    bool is_empty = false;
+    if (take_fast(1, sink, is_empty) != 0) {
+        ec = {};
+        return out;
+    }
+    receive_slow(1, limit, sink, ec);
+    return out;
+}
+
+/// Receives through the lock, waiting until `limit`: first giving up time slices, then parked.
+template <class T, class Runtime>
+template <class Sink>
+bool basic_consumer<T, Runtime>::receive_slow(
+    std::size_t max,
+    time_point limit,
+    Sink&& sink,
+    error_code& ec) {
+    ec = {};
+    state_type& s = *state_;
+    queue_type& q = *s.queue;
+    auto& owner = q.broker();
+    const bool may_wait = limit != time_point::min();
+    const auto bounded = static_cast<std::uint32_t>(std::min<std::size_t>(max, 1U << 16));
+
+    struct waiting : core::receive_waiter<Runtime> {
+        detail::sleeper<Runtime> thread{};
+        std::vector<core::lease<Runtime>> leases{};
+    };
+    waiting w;
+    w.holder = &s;
+    w.max = bounded;
+    w.complete = [](core::waiter* self) noexcept {
+        static_cast<waiting*>(static_cast<core::receive_waiter<Runtime>*>(self))
+            ->thread.spot.finish();
+    };
+    if (bounded > 1) {
+        w.leases.reserve(bounded);
+        w.many = &w.leases;
+    }
+    enum class step : std::uint8_t { got, ended, waits, again };
+    const auto attempt = [&](bool and_wait) {
+        return q.locked_and_current([&](auto& m, time_point now, auto& fx) {
+            core::lease<Runtime> l;
+            std::uint32_t n = 0;
+            while (n < bounded && m.take(s, now, fx, l)) {
+                sink(l);
+                ++n;
+            }
+            if (n != 0) {
+                return step::got;
+            }
+            if (m.is_drained() || !s.is_open.load(std::memory_order_relaxed)) {
+                ec = m.close_reason();
+                return step::ended;
+            }
+            if (!may_wait) {
+                ec = errc::would_block;
+                return step::ended;
+            }
+            return and_wait && m.wait_to_receive(w) ? step::waits : step::again;
+        });
+    };
+    step outcome = attempt(false);
+    const std::uint32_t yields = Runtime::concurrent ? owner.options().yields_before_parking : 0;
+    for (std::uint32_t round = 0; outcome == step::again && round < yields; ++round) {
+        Runtime::yield();
+        bool is_empty = false;
+        if (take_fast(bounded, sink, is_empty) != 0) {
+            return true;
+        }
+        if (!is_empty || (round & 15) == 15) {
+            outcome = attempt(false);
+        }
+        if (limit != never && owner.clock().now() >= limit && outcome == step::again) {
+            break;
+        }
+    }
+    while (outcome == step::again) {
+        outcome = attempt(true);
+        if (outcome == step::again) {
+            Runtime::yield();
+        }
+    }
+    if (outcome != step::waits) {
+        return outcome == step::got;
+    }
+    if (!owner.block(w.thread, limit)) {
+        const bool was_served = q.locked([&](auto& m, time_point, auto&) {
+            if (!w.is_linked()) {
+                return true;
+            }
+            m.forget(w);
+            return false;
+        });
+        if (!was_served) {
+            ec = limit == never ? errc::would_deadlock : errc::timed_out;
+            return false;
+        }
+        owner.block(w.thread, never); // it is being completed this moment
+    }
+    ec = w.result;
+    if (w.one) {
+        sink(w.one);
+    }
+    for (const auto& l : w.leases) {
+        sink(l);
+    }
+    return !ec;
+}
+
+template <class T, class Runtime>
+template <class Allocator, class Rep, class Period>
+std::size_t basic_consumer<T, Runtime>::receive_batch(
+    std::vector<delivery_type, Allocator>& out,
+    std::size_t max,
+    std::chrono::duration<Rep, Period> timeout,
+    error_code& ec) {
+    out.clear();
+    ec = {};
+    if (state_ == nullptr || max == 0) {
+        ec = state_ == nullptr ? errc::closed : errc::invalid_argument;
+        return 0;
+    }
+    out.reserve(std::min<std::size_t>(max, 1U << 16));
+    const auto sink = [&out](const core::lease<Runtime>& l) {
+        out.push_back(detail::delivery_access<T, Runtime>::make(l));
+    };
+    bool is_empty = false;
+    // A batch may span the end of a chunk.
+    while (out.size() < max && take_fast(max - out.size(), sink, is_empty) != 0) {
+    }
+    if (out.empty()) {
+        receive_slow(max, limit_for(timeout), sink, ec);
+    }
+    return out.size();
+}
+
+template <class T, class Runtime>
+std::size_t
+basic_consumer<T, Runtime>::ack_all(std::vector<delivery_type>& deliveries, error_code& ec) {
+    ec = {};
+    for (const auto& d : deliveries) {
+        if (!d || detail::delivery_access<T, Runtime>::lease(d).holder != state_) {
+            ec = errc::invalid_argument;
+            return 0;
+        }
+    }
+    return railmq::ack_all(deliveries);
+}
+
+template <class T, class Runtime>
+void basic_consumer<T, Runtime>::prefetch(std::size_t n) {
+    if (n == 0) {
+        throw system_error(
+            make_error_code(errc::invalid_argument), "prefetch is at least 1, or unlimited");
+    }
+    if (state_ == nullptr) {
+        throw system_error(make_error_code(errc::closed), "the consumer is closed");
+    }
+    state_->queue->locked_and_current([&](auto& m, time_point now, auto& fx) {
+        state_->prefetch.store(n, std::memory_order_relaxed);
+        m.serve(now, fx);
+    });
+}
+
+template <class T, class Runtime>
+void basic_consumer<T, Runtime>::set_paused(bool on) {
+    if (state_ != nullptr) {
+        state_->queue->locked_and_current([&](auto& m, time_point now, auto& fx) {
+            state_->is_paused.store(on, std::memory_order_relaxed);
+            m.serve(now, fx);
+        });
+    }
+}
+
+template <class T, class Runtime>
+bool basic_consumer<T, Runtime>::close(drain_for limit) {
+    if (state_ == nullptr) {
+        return true;
+    }
+    cancel();
+    const bool all = detail::wait_for_idle(*state_->queue, true, limit.time, state_);
+    close();
+    return all;
+}
+
+} // namespace railmq

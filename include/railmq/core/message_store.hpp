@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/config.hpp>
+#include <railmq/core/message_details.hpp>
+#include <railmq/core/ready_bitmap.hpp>
+#include <railmq/core/slot_ring.hpp>
+#include <railmq/model/queue_options.hpp>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace railmq::core {
+
+/// Where a queue's messages are: in line in the ring, returned to a place in the order, or moved
+/// aside. Knows nothing of time, consumers or policies.
+///
+/// A message's *id* is its position in the ring; one that never was in line (delayed when it was
+/// sent) has an id above `aside_ids`. Messages in state `returned` are served before the line: the
+/// front list, then the returned ones by id, then those put behind a position of the line.
+///
+/// Thread safety: with the queue's lock held, except for what `slot_ring` says.
+template <class Sync>
+class message_store {
+public:
+    using ring_type = slot_ring<Sync>;
+    using place_type = place<Sync>;
+    using chunk_type = chunk<Sync>;
+
+    static constexpr std::uint64_t aside_ids = 1ULL << 62;
+
+    message_store(const payload_ops& ops, memory_budget<Sync>& budget)
+        : ring_{ops, budget}, ops_{ops} {}
+    message_store(const message_store&) = delete;
+    message_store& operator=(const message_store&) = delete;
+
+    /// Ends every payload that is left. No handle may exist any more.
+    ~message_store() {
+        const auto end_all = [this](chunk_type& c) {
+            for (std::uint32_t i = 0; i < c.capacity; ++i) {
+                auto* s = c.at(i);
+                const slot_word w = s->load();
+                if (w.state() == slot_state::empty ||
+                    (w.state() == slot_state::done && w.pins() == 0)) {
+                    continue;
+                }
+                if (w.has_details()) {
+                    delete s->extra;
+                }
+                if (ops_.destroy != nullptr) {
+                    ops_.destroy(ring_.payload(s));
+                }
+            }
+        };
+        ring_.for_each_chunk(end_all);
+        for (auto& [id, c] : asides_) {
+            end_all(*c);
+            ring_.free_aside(c);
+        }
+    }
+
+    [[nodiscard]] ring_type& ring() noexcept { return ring_; }
+    [[nodiscard]] const ring_type& ring() const noexcept { return ring_; }
+    [[nodiscard]] const payload_ops& ops() const noexcept { return ops_; }
+    [[nodiscard]] void* payload(place_type p) const noexcept { return ring_.payload(p.at); }
+
+    // Finding
+
+    /// Where the message with this id is, if it is still anywhere.
+    [[nodiscard]] place_type locate(std::uint64_t id) const noexcept {
+        if (!asides_.empty()) {
+            const auto it = asides_.find(id);
+            if (it != asides_.end()) {
+                return {it->second, it->second->at(0)};
+            }
+        }
+        return id < aside_ids ? ring_.locate(id) : place_type{};
+    }
+    [[nodiscard]] static std::uint64_t id_of(place_type p) noexcept {
+        return p.in->sequence_of(p.at);
+    }
+    /// The number that users know the message by.
+    [[nodiscard]] static std::uint64_t public_id(place_type p) noexcept {
+        const message_details* d = details_of(p);
+        return d != nullptr && d->has_id ? d->id : id_of(p);
+    }
+    [[nodiscard]] static message_details* details_of(place_type p) noexcept {
+        return p.at->load().has_details() ? p.at->extra : nullptr;
+    }
+    /// Whether a message in state `ready` has not been claimed by a consumer yet.
+    [[nodiscard]] bool is_in_line(place_type p) const noexcept {
+        return !p.in->aside && id_of(p) >= ring_.next();
+    }
+
+    /// Calls `f(place)` for every position that was published, by id; those moved aside last, by
+    /// id as well, so that the order is the same in every run.
+    template <class F>
+    void for_each_place(F&& f) {
+        std::vector<chunk_type*> chunks;
+        ring_.for_each_chunk([&](chunk_type& c) { chunks.push_back(&c); });
+        std::vector<chunk_type*> others;
+        for (auto& [id, c] : asides_) {
+            others.push_back(c);
+        }
+        const auto by_base = [](const chunk_type* a, const chunk_type* b) {
+            return a->base < b->base;
+        };
+        std::sort(others.begin(), others.end(), by_base);
+        chunks.insert(chunks.end(), others.begin(), others.end());
+        std::inplace_merge(
+            chunks.begin(),
+            chunks.end() - static_cast<std::ptrdiff_t>(others.size()),
+            chunks.end(),
+            by_base);
+        for (chunk_type* c : chunks) {
+            const std::uint32_t capacity = c->capacity; // an aside chunk may end inside `f`
+            for (std::uint32_t i = c->cursor; i < capacity; ++i) {
+                f(place_type{c, c->at(i)});
+                if (capacity == 1) break;
+            }
+        }
+    }
+
+    // Details
+
+    /// The message's details, made if it has none. Not for a message that others may be touching.
+    message_details& make_details(place_type p) {
+        const slot_word w = p.at->load();
+        if (w.has_details()) {
+            return *p.at->extra;
+        }
+        auto made = std::make_unique<message_details>();
+        // Of a lease that began on the fast path; of anything else it means nothing.
+        made->lease_deadline = time_point{duration{p.at->deadline}};
+        p.at->extra = made.release();
+        p.at->store(w.with_flags(slot_word::details_bit));
+        return *p.at->extra;
+    }
+    void drop_details(place_type p) noexcept {
+        const slot_word w = p.at->load();
+        if (w.has_details()) {
+            delete std::exchange(p.at->extra, nullptr);
+            p.at->store(w.without_flags(slot_word::details_bit | slot_word::slow_bit));
+        }
+    }
+    static void set_state(place_type p, slot_state s) noexcept { p.at->store(p.at->load().with(s)); }
+
+    // Ready, out of line
+
+    /// Makes a message ready again. It must be in no list.
+    void put_back(place_type p, requeue_position where) {
+        const std::uint64_t id = id_of(p);
+        switch (where) {
+        case requeue_position::original: returned_.insert(id); break;
+        case requeue_position::front: front_.push_back(id); break;
+        case requeue_position::back: back_.push_back({ring_.tail(), id}); break;
+        }
+        set_state(p, slot_state::returned);
+        ++returned_count_;
+    }
+
+    /// The next message that is ready out of line and comes before the line, removed from its
+    /// list; or none.
+    [[nodiscard]] place_type take_returned() noexcept {
+        while (returned_count_ != 0) {
+            std::uint64_t id = 0;
+            if (!front_.empty()) {
+                id = front_.back();
+                front_.pop_back();
+            } else if (!returned_.empty()) {
+                id = returned_.first();
+                returned_.erase(id);
+            } else if (!back_.empty() && back_.front().at <= ring_.next()) {
+                id = back_.front().id;
+                back_.pop_front();
+            } else {
+                return {};
+            }
+            const place_type p = locate(id);
+            if (p && p.at->load().state() == slot_state::returned) {
+                --returned_count_;
+                return p;
+            }
+        }
+        front_.clear();
+        back_.clear();
+        return {};
+    }
+
+    /// Takes a message in state `returned` or in line out of where it waits; the caller decides
+    /// what becomes of it. The gate of `next` must be set for one in line.
+    void withdraw(place_type p) noexcept {
+        const slot_word w = p.at->load();
+        if (w.state() == slot_state::returned) {
+            returned_.erase(id_of(p)); // in the other lists it is passed over when its turn comes
+            --returned_count_;
+        } else if (w.state() == slot_state::ready) {
+            ring_.add_hole();
+        }
+        set_state(p, slot_state::settling);
+    }
+
+    [[nodiscard]] std::uint64_t returned_count() const noexcept { return returned_count_; }
+
+    /// Calls `f(place)` for ready messages in the order in which they would be handed out, until
+    /// it returns false. The gate of `next` must be set.
+    template <class F>
+    void browse(F&& f) const {
+        const auto visit = [&](std::uint64_t id) {
+            const place_type p = locate(id);
+            return !p || p.at->load().state() != slot_state::returned || f(p);
+        };
+        for (auto it = front_.rbegin(); it != front_.rend(); ++it) {
+            if (!visit(*it)) return;
+        }
+        bool more = true;
+        returned_.for_each([&](std::uint64_t id) { more = more && visit(id); });
+        auto late = back_.begin();
+        const std::uint64_t end = ring_.tail();
+        for (std::uint64_t n = ring_.next(); more && n <= end; ++n) {
+            for (; more && late != back_.end() && late->at <= n; ++late) {
+                more = visit(late->id);
+            }
+            if (!more || n == end) return;
+            const place_type p = ring_.locate(n);
+            if (p && p.at->load().state() == slot_state::ready) {
+                more = f(p);
+            }
+        }
+    }
+
+    // Moving
+
+    /// Moves a message out of its chunk, so that it does not pin the chunk for as long as it
+    /// waits. Its id stays. Does nothing where a handle may still read it, or without memory.
+    place_type put_aside(place_type p) {
+        const slot_word w = p.at->load();
+        if (p.in->aside || w.pins() != 0) {
+            return p;
+        }
+        const std::uint64_t id = id_of(p);
+        chunk_type* c = ring_.make_aside(id, true);
+        if (c == nullptr) {
+            return p;
+        }
+        const place_type to{c, c->at(0)};
+        try {
+            asides_.emplace(id, c);
+            ops_.relocate(payload(to), payload(p));
+        } catch (...) {
+            asides_.erase(id);
+            ring_.free_aside(c);
+            return p; // it can wait where it is
+        }
+        to.at->enqueued = p.at->enqueued;
+        to.at->extra = p.at->extra;
+        to.at->store(w);
+        p.at->store(slot_word{slot_state::done});
+        return to;
+    }
+
+    /// A place for a message that does not stand in line; empty when there is no memory.
+    [[nodiscard]] place_type new_aside() {
+        const std::uint64_t id = aside_ids + next_aside_;
+        chunk_type* c = ring_.make_aside(id, false);
+        if (c == nullptr) {
+            return {};
+        }
+        try {
+            asides_.emplace(id, c);
+        } catch (...) {
+            ring_.free_aside(c);
+            throw;
+        }
+        ++next_aside_;
+        return {c, c->at(0)};
+    }
+
+    /// Moves a message that was put aside to the end of the line, as if it had been sent now. None
+    /// when there is no memory; then nothing has changed.
+    [[nodiscard]] place_type put_in_line(place_type p) {
+        std::uint64_t sequence = 0;
+        slot<Sync>* at = nullptr;
+        if (!ring_.claim(true, sequence, at)) {
+            return {};
+        }
+        const place_type to = ring_.locate(sequence);
+        try {
+            ops_.relocate(payload(to), payload(p));
+        } catch (...) {
+            ring_.publish_hole(at);
+            throw;
+        }
+        const slot_word w = p.at->load();
+        message_details& d = *p.at->extra;
+        if (!d.has_id) {
+            d.has_id = true;
+            d.id = id_of(p);
+        }
+        to.at->enqueued = p.at->enqueued;
+        to.at->extra = p.at->extra;
+        p.at->store(slot_word{slot_state::done});
+        free_place(p);
+        to.at->store(w.with(slot_state::ready));
+        return to;
+    }
+
+    /// A message has left and its payload is gone: its place can be used again.
+    void free_place(place_type p) noexcept {
+        if (p.in->aside) {
+            asides_.erase(p.in->base);
+            ring_.free_aside(p.in);
+        } else {
+            p.at->store(slot_word{slot_state::done});
+        }
+    }
+
+    /// Messages at the start of the order of sending that have all left.
+    [[nodiscard]] std::uint64_t settled_through() const noexcept {
+        std::uint64_t oldest = ring_.next();
+        for (const auto& [id, c] : asides_) {
+            if (id < aside_ids) {
+                oldest = std::min(oldest, id);
+            }
+        }
+        for (std::uint64_t n = ring_.skip_reclaimed(0); n < oldest; n = ring_.skip_reclaimed(n + 1)) {
+            const place_type p = ring_.locate(n);
+            if (p && p.at->load().state() != slot_state::done) {
+                return n;
+            }
+        }
+        return oldest;
+    }
+
+    [[nodiscard]] std::size_t memory_bytes() const noexcept {
+        return ring_.memory_bytes() + asides_.size() * ring_.aside_bytes();
+    }
+
+private:
+    struct late_entry {
+        std::uint64_t at; ///< Comes behind every position below this one.
+        std::uint64_t id;
+    };
+
+    ring_type ring_;
+    const payload_ops& ops_;
+    boost::unordered_flat_map<std::uint64_t, chunk_type*> asides_{};
+    std::vector<std::uint64_t> front_{};
+    ready_bitmap returned_{};
+    std::deque<late_entry> back_{};
+    std::uint64_t returned_count_ = 0;
+    std::uint64_t next_aside_ = 0;
+};
+
+} // namespace railmq::core

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace railmq {
+
+/// The size that limits and statistics count for a value of `T`: its own size, or what `size()`
+/// says for byte strings. Specialize for a type that owns memory of its own.
+template <class T>
+struct payload_size {
+    [[nodiscard]] static std::size_t of(const T&) noexcept { return sizeof(T); }
+};
+
+template <class Allocator>
+struct payload_size<std::basic_string<char, std::char_traits<char>, Allocator>> {
+    [[nodiscard]] static std::size_t of(
+        const std::basic_string<char, std::char_traits<char>, Allocator>& s) noexcept {
+        return s.size();
+    }
+};
+
+template <class Byte, class Allocator>
+    requires(sizeof(Byte) == 1)
+struct payload_size<std::vector<Byte, Allocator>> {
+    [[nodiscard]] static std::size_t of(const std::vector<Byte, Allocator>& v) noexcept {
+        return v.size();
+    }
+};
+
+} // namespace railmq
+
+namespace railmq::core {
+
+/// What the machines need to know of a message's type, so that they need not be templates of it.
+struct payload_ops {
+    std::uint32_t size;
+    std::uint32_t align;
+    /// Moves the object at `from` into the raw memory at `to` and ends `from`. When it throws,
+    /// `from` still holds an object.
+    void (*relocate)(void* to, void* from);
+    /// Null when there is nothing to do.
+    void (*destroy)(void*) noexcept;
+    /// Null when the type cannot be copied.
+    void (*copy)(void* to, const void* from);
+    std::size_t (*bytes)(const void*) noexcept;
+};
+
+template <class T>
+struct payload_ops_of {
+    static void relocate(void* to, void* from) {
+        T* source = std::launder(static_cast<T*>(from));
+        ::new (to) T(std::move(*source));
+        std::destroy_at(source);
+    }
+    static void destroy(void* p) noexcept { std::destroy_at(std::launder(static_cast<T*>(p))); }
+    static void copy(void* to, const void* from) {
+        ::new (to) T(*std::launder(static_cast<const T*>(from)));
+    }
+    static std::size_t bytes(const void* p) noexcept {
+        return payload_size<T>::of(*std::launder(static_cast<const T*>(p)));
+    }
+
+    [[nodiscard]] static constexpr auto copy_or_null() noexcept -> void (*)(void*, const void*) {
+        if constexpr (std::is_copy_constructible_v<T>) {
+            return &copy;
+        } else {
+            return nullptr;
+        }
+    }
+
+    static constexpr payload_ops value{
+        sizeof(T),
+        alignof(T),
+        &relocate,
+        std::is_trivially_destructible_v<T> ? nullptr : &destroy,
+        copy_or_null(),
+        &bytes};
+};
+
+} // namespace railmq::core

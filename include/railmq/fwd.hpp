@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+namespace railmq {
+
+struct threaded;
+struct simulated;
+class simulation;
+class bytes;
+
+template <class Runtime = threaded>
+class basic_broker;
+template <class T, class Runtime = threaded>
+class basic_queue;
+template <class T, class Runtime = threaded>
+class basic_producer;
+template <class T, class Runtime = threaded>
+class basic_consumer;
+template <class T, class Runtime = threaded>
+class basic_delivery;
+template <class Runtime = threaded>
+class basic_subscription;
+
+/// The production runtime's names.
+using broker = basic_broker<threaded>;
+template <class T>
+using queue = basic_queue<T, threaded>;
+template <class T>
+using producer = basic_producer<T, threaded>;
+template <class T>
+using consumer = basic_consumer<T, threaded>;
+template <class T>
+using delivery = basic_delivery<T, threaded>;
+using subscription = basic_subscription<threaded>;
+
+/// The same in a simulation.
+using sim_broker = basic_broker<simulated>;
+template <class T>
+using sim_queue = basic_queue<T, simulated>;
+template <class T>
+using sim_producer = basic_producer<T, simulated>;
+template <class T>
+using sim_consumer = basic_consumer<T, simulated>;
+template <class T>
+using sim_delivery = basic_delivery<T, simulated>;
+using sim_subscription = basic_subscription<simulated>;
+
+} // namespace railmq

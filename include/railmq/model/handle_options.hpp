@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/model/errc.hpp>
+#include <railmq/model/queue_options.hpp>
+#include <railmq/model/time.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace railmq {
+
+/// When a message counts as done.
+enum class ack_mode : unsigned char {
+    manual,      ///< When the consumer says so: at least once.
+    on_delivery, ///< When it is handed out: at most once; a crash after that loses it.
+};
+
+/// How a consumer takes messages.
+struct consumer_options {
+    /// The most messages this consumer may hold unsettled; at least 1, or `unlimited`.
+    std::size_t prefetch = 100;
+    /// Higher ones are served first while they wait and have room; the default is 0 and negative
+    /// numbers are allowed (RabbitMQ, consumer priorities).
+    std::int32_t priority = 0;
+    railmq::ack_mode ack_mode = railmq::ack_mode::manual;
+    /// Of all consumers of the queue that say so, one at a time gets messages: the highest
+    /// priority, then the longest registered. All consumers of a queue must agree.
+    bool single_active = false;
+    /// Renews the deadline of what this consumer holds by itself, for at most this long from the
+    /// hand-out; zero turns it off.
+    duration auto_extend{0};
+    /// Shown in notices.
+    std::string name{};
+};
+
+/// How a producer sends.
+struct producer_options {
+    /// The largest payload, in bytes: `errc::message_too_large` above it.
+    std::size_t max_message_bytes = std::size_t{1} << 20;
+};
+
+/// How a push subscription runs its handler.
+struct subscribe_options {
+    /// Handlers that may run at once; at least 1.
+    std::size_t concurrency = 1;
+    consumer_options consumer{};
+};
+
+/// How a dead-letter queue is emptied back into its source or elsewhere.
+struct redrive_options {
+    /// Messages per second; 0 is as fast as possible.
+    double rate = 0;
+};
+
+/// How long a graceful close lets running work end.
+struct drain_for {
+    duration time{};
+
+    template <class Rep, class Period>
+    explicit constexpr drain_for(std::chrono::duration<Rep, Period> d) noexcept
+        : time{saturating_duration(d)} {}
+};
+
+[[nodiscard]] inline failure validate(const consumer_options& o) {
+    if (o.prefetch == 0) {
+        return {errc::invalid_argument, "prefetch is at least 1, or railmq::unlimited; got 0"};
+    }
+    if (o.auto_extend < duration::zero()) {
+        return {errc::invalid_argument, "auto_extend is not negative"};
+    }
+    if (o.ack_mode == ack_mode::on_delivery && o.auto_extend > duration::zero()) {
+        return {
+            errc::invalid_argument,
+            "auto_extend has nothing to extend with ack_mode = on_delivery"};
+    }
+    return {};
+}
+
+[[nodiscard]] inline failure validate(const producer_options& o) {
+    if (o.max_message_bytes == 0) {
+        return {errc::invalid_argument, "max_message_bytes is at least 1"};
+    }
+    return {};
+}
+
+[[nodiscard]] inline failure validate(const subscribe_options& o) {
+    if (o.concurrency == 0) {
+        return {errc::invalid_argument, "concurrency is at least 1; got 0"};
+    }
+    return validate(o.consumer);
+}
+
+[[nodiscard]] inline failure validate(const redrive_options& o) {
+    // Written so that not-a-number fails too.
+    if (!(o.rate >= 0 && o.rate <= 1e9)) {
+        return {errc::invalid_argument, "redrive rate is 0 to 1e9 messages per second"};
+    }
+    return {};
+}
+
+} // namespace railmq

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSL-1.0
+#
+# cmake -DCOMPILER=... -DSNIPPET=... -DINCLUDES=... -DSYSTEM_INCLUDES=... -P check.cmake
+
+file(STRINGS "${SNIPPET}" first LIMIT_COUNT 1)
+if(NOT first MATCHES "^// expect: (.+)$")
+    message(FATAL_ERROR "The first line has to be '// expect: <text>': ${SNIPPET}")
+endif()
+set(expected "${CMAKE_MATCH_1}")
+
+set(command "${COMPILER}" -std=c++20 -fsyntax-only -Wall -Wextra)
+foreach(directory IN LISTS INCLUDES)
+    list(APPEND command "-I${directory}")
+endforeach()
+foreach(directory IN LISTS SYSTEM_INCLUDES)
+    if(NOT directory STREQUAL "/usr/include")
+        list(APPEND command -isystem "${directory}")
+    endif()
+endforeach()
+set(ENV{LC_ALL} C)
+
+execute_process(COMMAND ${command} -DRAILMQ_CONTROL "${SNIPPET}" RESULT_VARIABLE status
+                ERROR_VARIABLE errors OUTPUT_QUIET)
+if(NOT status EQUAL 0)
+    message(FATAL_ERROR "The control does not compile: ${SNIPPET}\n${errors}")
+endif()
+
+execute_process(COMMAND ${command} "${SNIPPET}" RESULT_VARIABLE status ERROR_VARIABLE errors
+                OUTPUT_QUIET)
+if(status EQUAL 0)
+    message(FATAL_ERROR "It compiles, but must not: ${SNIPPET}")
+endif()
+string(FIND "${errors}" "${expected}" position)
+if(position EQUAL -1)
+    message(FATAL_ERROR "The compiler does not say '${expected}': ${SNIPPET}\n${errors}")
+endif()
+message(STATUS "refused as expected: ${expected}")

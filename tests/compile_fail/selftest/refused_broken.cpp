@@ -1,0 +1,3 @@
+// expect: static
+// verdict: The control does not compile
+static_assert(false, "static");

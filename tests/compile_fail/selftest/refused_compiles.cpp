@@ -1,0 +1,3 @@
+// expect: anything
+// verdict: It compiles, but must not
+int unused();

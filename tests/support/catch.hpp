@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Catch2, whichever major version is installed.
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+#else
+#include <catch2/catch.hpp>
+#endif
