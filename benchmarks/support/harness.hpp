@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,9 @@ public:
 
     /// Measures and prints everything; returns the exit status.
     int run() {
+        // From now on this is a program with threads: until the first one starts, the C library
+        // may leave the atomic instructions out of its locks.
+        std::thread{[] {}}.join();
         std::printf(
             "%s: %zu processor(s), %s\n",
             name_.c_str(),
@@ -176,8 +180,8 @@ private:
         table_result& result) {
         std::vector<std::size_t> order(rounds.size());
         std::iota(order.begin(), order.end(), std::size_t{0});
-        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-            return rounds[a].foreign_share < rounds[b].foreign_share;
+        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return std::pair{rounds[a].foreign_share, a} < std::pair{rounds[b].foreign_share, b};
         });
         const auto quiet = static_cast<std::size_t>(
             std::count_if(rounds.begin(), rounds.end(), [](const round& candidate) {

@@ -164,10 +164,16 @@ class lease_queue {
     using deadlines = std::multimap<clock::time_point, std::uint64_t>;
 
     struct entry {
+        entry(std::uint64_t number, value&& sent)
+            : id{number}
+            , content{std::move(sent)} {}
         std::uint64_t id;
         value content;
     };
     struct lease {
+        lease(value&& taken, typename deadlines::iterator until)
+            : content{std::move(taken)}
+            , deadline{until} {}
         value content;
         typename deadlines::iterator deadline;
     };
@@ -190,7 +196,7 @@ public:
         void send(value sent) {
             {
                 const std::lock_guard lock{queue_.mutex_};
-                queue_.ready_.push_back({++queue_.last_id_, std::move(sent)});
+                queue_.ready_.emplace_back(++queue_.last_id_, std::move(sent));
             }
             queue_.filled_.notify_one();
         }
@@ -199,7 +205,7 @@ public:
             {
                 const std::lock_guard lock{queue_.mutex_};
                 for (auto& one : sent) {
-                    queue_.ready_.push_back({++queue_.last_id_, std::move(one)});
+                    queue_.ready_.emplace_back(++queue_.last_id_, std::move(one));
                 }
             }
             queue_.filled_.notify_all();
@@ -266,7 +272,7 @@ private:
         const auto id = front.id;
         const auto deadline =
             deadlines_.emplace_hint(deadlines_.end(), now + std::chrono::seconds{30}, id);
-        const auto at = leased_.try_emplace(id, lease{std::move(front.content), deadline}).first;
+        const auto at = leased_.try_emplace(id, std::move(front.content), deadline).first;
         ready_.pop_front();
         return {id, &at->second.content};
     }
@@ -275,7 +281,7 @@ private:
         while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
             const auto at = leased_.find(deadlines_.begin()->second);
             deadlines_.erase(deadlines_.begin());
-            ready_.push_front({at->first, std::move(at->second.content)});
+            ready_.emplace_front(at->first, std::move(at->second.content));
             leased_.erase(at);
         }
     }

@@ -88,8 +88,11 @@ struct table_result {
 [[nodiscard]] inline verdict
 judge(const table_result& result, const row_result& own, const expectation& expected) {
     verdict answer{own.name, expected};
-    answer.floor = expected.floor_at(result.near());
-    answer.goal = expected.goal_at(result.near());
+    const auto* reference = result.row(expected.reference);
+    if (reference == nullptr || reference->median(expected.column) >= expected.only_above) {
+        answer.floor = expected.floor_at(result.near());
+        answer.goal = expected.goal_at(result.near());
+    }
     const auto ratio = result.times_as_fast(own, expected.reference, expected.column);
     switch (expected.how) {
     case expectation::kind::times_as_fast: answer.value = ratio; break;

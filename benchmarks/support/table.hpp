@@ -31,6 +31,13 @@ struct expectation {
     double near_floor = 0; ///< Instead of `floor` where two cores are near each other; 0: the same.
     double near_goal = 0;
     std::size_t column = 0;
+    double only_above = 0; ///< Floor and goal count only if the reference is above this.
+
+    [[nodiscard]] expectation if_reference_above(double figure) const {
+        auto result = *this;
+        result.only_above = figure;
+        return result;
+    }
 
     [[nodiscard]] expectation when_near(double floor_there, double goal_there) const {
         auto result = *this;

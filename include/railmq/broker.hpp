@@ -235,7 +235,9 @@ std::uint64_t basic_broker<Runtime>::close() noexcept {
     }
     core_->stop_async_timer();
     core_->forget_all();
-    link_.reset();
+    if constexpr (!Runtime::concurrent) { // two threads may be closing
+        link_.reset();
+    }
     return left;
 }
 

@@ -19,6 +19,11 @@
 
 namespace railmq {
 
+namespace detail {
+template <class T, class Runtime, class Executor, class Handler>
+class subscription_state;
+}
+
 /// Takes messages from one queue, in competition with the queue's other consumers: each message
 /// goes to one of them.
 ///
@@ -56,10 +61,15 @@ public:
     /// Waits for a message. Empty when the queue is closed and has nothing left.
     ///
     /// The `error_code` form says why it is empty: `closed`; `not_found` when the queue was
-    /// deleted; `would_deadlock` in a simulation in which nothing can ever come.
+    /// deleted; `would_deadlock` inside a handler of this broker, and in a simulation in which
+    /// nothing can ever come.
     [[nodiscard]] std::optional<delivery_type> receive() {
-        error_code ec;
-        return receive(ec);
+        std::optional<delivery_type> out;
+        if (!take_one(out)) {
+            error_code ec;
+            out = receive_until(never, ec);
+        }
+        return out;
     }
     [[nodiscard]] std::optional<delivery_type> receive(error_code& ec) {
         return receive_until(never, ec);
@@ -77,8 +87,12 @@ public:
     }
     /// A message that is there now, or empty; never waits.
     [[nodiscard]] std::optional<delivery_type> try_receive() {
-        error_code ec;
-        return try_receive(ec);
+        std::optional<delivery_type> out;
+        if (!take_one(out)) {
+            error_code ec;
+            out = receive_until(time_point::min(), ec);
+        }
+        return out;
     }
     /// Says why it is empty: `would_block`, or as `receive`.
     [[nodiscard]] std::optional<delivery_type> try_receive(error_code& ec);
@@ -190,6 +204,8 @@ public:
 private:
     template <class, class>
     friend class basic_queue;
+    template <class, class, class, class>
+    friend class detail::subscription_state;
 
     explicit basic_consumer(state_type* s) noexcept : state_{s} {}
 
@@ -205,10 +221,25 @@ private:
     /// Takes up to `max` messages on the fast path. 0: none, or they have to go through the lock.
     template <class Sink>
     RAILMQ_ALWAYS_INLINE std::size_t take_fast(std::size_t max, Sink&& sink, bool& is_empty);
-    [[nodiscard]] std::optional<delivery_type> receive_until(time_point limit, error_code& ec);
+    /// One message on the fast path, if there is one.
+    RAILMQ_ALWAYS_INLINE bool take_one(std::optional<delivery_type>& out) {
+        bool is_empty = false;
+        return state_ != nullptr &&
+               take_fast(
+                   1,
+                   [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
+                       out.emplace(
+                           detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
+                   },
+                   is_empty) != 0;
+    }
+    [[nodiscard]] RAILMQ_NOINLINE std::optional<delivery_type>
+    receive_until(time_point limit, error_code& ec);
     template <class Sink>
-    bool receive_slow(std::size_t max, time_point limit, Sink&& sink, error_code& ec);
+    RAILMQ_NOINLINE bool receive_slow(std::size_t max, time_point limit, Sink&& sink, error_code& ec);
     void set_paused(bool on);
+    /// Cancels, and waits until everything it holds is settled. False: not within `limit`.
+    bool drain(drain_for limit);
 
     state_type* state_ = nullptr;
 };
@@ -218,17 +249,12 @@ template <class Sink>
 std::size_t
 basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_empty) {
     state_type& s = *state_;
-    auto& owner = s.queue->broker();
-    const time_point now = owner.clock().coarse_now();
-    if (owner.is_due_at(now) || s.waiting.load(std::memory_order_acquire) != 0) {
-        return 0;
-    }
+    const time_point now = s.owner->clock().coarse_now();
     const std::uint64_t room = s.room();
-    if (room == 0 || !s.is_open.load(std::memory_order_relaxed) ||
-        s.is_paused.load(std::memory_order_relaxed)) {
+    if (s.owner->is_due_at(now) || s.needs_lock.load(std::memory_order_acquire) || room == 0) {
         return 0;
     }
-    auto& ring = s.queue->ring();
+    auto& ring = *s.ring;
     std::uint64_t first = 0;
     std::uint32_t count = 0;
     const auto want = static_cast<std::uint32_t>(
@@ -238,15 +264,9 @@ basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_emp
         is_empty = status == ring_type::take_status::empty;
         return 0;
     }
-    // The coarse clock may be late by its resolution; adding it keeps a lease from ending early.
-    const time_point deadline =
-        s.acks_on_delivery
-            ? never
-            : saturating_add(
-                  saturating_add(now, owner.clock().resolution()), s.ack_timeout);
-    const std::uint64_t index = first - s.cache.base;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        auto* at = s.cache.in->at(index + i);
+    const time_point deadline = s.acks_on_delivery ? never : saturating_add(now, s.lease_span);
+    auto* at = s.cache.in->at(first - s.cache.base);
+    for (std::uint32_t i = 0; i < count; ++i, at = ring.next_slot(at)) {
         const core::slot_word w{at->word.load(std::memory_order_relaxed)};
         if (w.has_details()) {
             at->extra->lease_deadline = deadline;
@@ -255,7 +275,7 @@ basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_emp
         }
         const core::slot_word leased = w.leased_to(s.number);
         at->store(leased);
-        sink(core::lease<Runtime>{&s, s.cache.in, at, leased});
+        sink(&s, s.cache.in, at, leased);
     }
     s.count_taken(count);
     s.queue->note_deadline(deadline);
@@ -270,19 +290,18 @@ std::optional<basic_delivery<T, Runtime>> basic_consumer<T, Runtime>::try_receiv
 template <class T, class Runtime>
 std::optional<basic_delivery<T, Runtime>>
 basic_consumer<T, Runtime>::receive_until(time_point limit, error_code& ec) {
+    ec = {};
     std::optional<delivery_type> out;
     if (state_ == nullptr) {
         ec = errc::closed;
         return out;
     }
-    const auto sink = [&out](const core::lease<Runtime>& l) {
-        out.emplace(detail::delivery_access<T, Runtime>::make(l));
-    };
-    bool is_empty = false;
-    if (take_fast(1, sink, is_empty) != 0) {
-        ec = {};
+    if (take_one(out)) {
         return out;
     }
+    const auto sink = [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
+        out.emplace(detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
+    };
     receive_slow(1, limit, sink, ec);
     return out;
 }
@@ -323,7 +342,7 @@ bool basic_consumer<T, Runtime>::receive_slow(
             core::lease<Runtime> l;
             std::uint32_t n = 0;
             while (n < bounded && m.take(s, now, fx, l)) {
-                sink(l);
+                sink(l.holder, l.in, l.at, l.word);
                 ++n;
             }
             if (n != 0) {
@@ -335,6 +354,10 @@ bool basic_consumer<T, Runtime>::receive_slow(
             }
             if (!may_wait) {
                 ec = errc::would_block;
+                return step::ended;
+            }
+            if (detail::handler_of == &owner) {
+                ec = errc::would_deadlock;
                 return step::ended;
             }
             return and_wait && m.wait_to_receive(w) ? step::waits : step::again;
@@ -380,10 +403,10 @@ bool basic_consumer<T, Runtime>::receive_slow(
     }
     ec = w.result;
     if (w.one) {
-        sink(w.one);
+        sink(w.one.holder, w.one.in, w.one.at, w.one.word);
     }
     for (const auto& l : w.leases) {
-        sink(l);
+        sink(l.holder, l.in, l.at, l.word);
     }
     return !ec;
 }
@@ -402,8 +425,8 @@ std::size_t basic_consumer<T, Runtime>::receive_batch(
         return 0;
     }
     out.reserve(std::min<std::size_t>(max, 1U << 16));
-    const auto sink = [&out](const core::lease<Runtime>& l) {
-        out.push_back(detail::delivery_access<T, Runtime>::make(l));
+    const auto sink = [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
+        out.emplace_back(detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
     };
     bool is_empty = false;
     // A batch may span the end of a chunk.
@@ -447,21 +470,25 @@ template <class T, class Runtime>
 void basic_consumer<T, Runtime>::set_paused(bool on) {
     if (state_ != nullptr) {
         state_->queue->locked_and_current([&](auto& m, time_point now, auto& fx) {
-            state_->is_paused.store(on, std::memory_order_relaxed);
-            m.serve(now, fx);
+            m.set_paused(*state_, on, now, fx);
         });
     }
 }
 
 template <class T, class Runtime>
 bool basic_consumer<T, Runtime>::close(drain_for limit) {
+    const bool all = drain(limit);
+    close();
+    return all;
+}
+
+template <class T, class Runtime>
+bool basic_consumer<T, Runtime>::drain(drain_for limit) {
     if (state_ == nullptr) {
         return true;
     }
     cancel();
-    const bool all = detail::wait_for_idle(*state_->queue, true, limit.time, state_);
-    close();
-    return all;
+    return detail::wait_for_idle(*state_->queue, true, limit.time, state_);
 }
 
 } // namespace railmq

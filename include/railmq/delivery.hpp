@@ -22,9 +22,30 @@
 namespace railmq {
 
 namespace detail {
+
+/// The library's own way into a delivery.
 template <class T, class Runtime>
-struct delivery_access;
-}
+struct delivery_access {
+    using delivery_type = basic_delivery<T, Runtime>;
+
+    class key {
+        friend struct delivery_access;
+        explicit key() noexcept = default;
+    };
+    [[nodiscard]] static key make_key() noexcept { return key{}; }
+    [[nodiscard]] static delivery_type make(const core::lease<Runtime>& l) noexcept {
+        return delivery_type{key{}, l.holder, l.in, l.at, l.word};
+    }
+    [[nodiscard]] static const core::lease<Runtime>& lease(const delivery_type& d) noexcept {
+        return d.lease_;
+    }
+    static void forget(delivery_type& d) noexcept { d.lease_.at = nullptr; }
+    static bool settle(delivery_type& d, core::settlement s) noexcept {
+        return d.settle_slow(std::move(s));
+    }
+};
+
+} // namespace detail
 
 /// A message in the hands of a consumer, to be settled exactly once: `ack`, `nack`, `reject`,
 /// `release` or `take`. Destroyed unsettled it is a `nack`.
@@ -50,19 +71,32 @@ public:
     /// Holds nothing.
     basic_delivery() noexcept = default;
     basic_delivery(basic_delivery&& other) noexcept
-        : lease_{std::exchange(other.lease_, lease_type{})}
-        , is_stale_{std::exchange(other.is_stale_, false)} {}
+        : lease_{other.lease_} {
+        other.lease_.at = nullptr;
+    }
     basic_delivery& operator=(basic_delivery&& other) noexcept {
         if (this != &other) {
             reset();
-            lease_ = std::exchange(other.lease_, lease_type{});
-            is_stale_ = std::exchange(other.is_stale_, false);
+            lease_ = other.lease_;
+            other.lease_.at = nullptr;
         }
         return *this;
     }
     basic_delivery(const basic_delivery&) = delete;
     basic_delivery& operator=(const basic_delivery&) = delete;
-    ~basic_delivery() { reset(); }
+    ~basic_delivery() {
+        if (lease_) {
+            reset();
+        }
+    }
+    /// For the library: only it can make the key.
+    basic_delivery(
+        typename detail::delivery_access<T, Runtime>::key,
+        core::lease_holder<Runtime>* holder,
+        core::chunk<Runtime>* in,
+        core::slot<Runtime>* at,
+        core::slot_word word) noexcept
+        : lease_{holder, in, at, word} {}
 
     /// Whether it still holds a message, settled by nobody through this delivery.
     [[nodiscard]] explicit operator bool() const noexcept { return bool{lease_}; }
@@ -114,7 +148,7 @@ public:
     }
 
     /// Done: the message leaves the queue.
-    bool ack() noexcept;
+    RAILMQ_ALWAYS_INLINE bool ack() noexcept;
     /// Failed: handed out again by the queue's retry policy, or dead-lettered.
     bool nack() noexcept { return settle_slow({core::settlement::kind::nack, {}, {}}); }
     /// Failed: handed out again after `wait`; the attempt counts.
@@ -139,15 +173,14 @@ public:
     /// instead; a type that cannot be copied then throws `errc::would_block`.
     [[nodiscard]] T take();
 
-    /// Asks to stop once this delivery is settled, its deadline passes, or the queue is closed.
+    /// Asks to stop once this delivery is settled or lost, or when the queue is deleted or the
+    /// broker closed. While these only wait for running work, it does not.
     [[nodiscard]] std::stop_token stop_token() const;
 
 private:
     friend struct detail::delivery_access<T, Runtime>;
 
     static constexpr std::size_t offset = core::payload_offset(alignof(T));
-
-    explicit basic_delivery(const lease_type& l) noexcept : lease_{l} {}
 
     void require() const {
         if (!lease_) {
@@ -165,13 +198,16 @@ private:
     [[nodiscard]] detail::queue_core<Runtime>& queue() const noexcept {
         return *static_cast<state_type*>(lease_.holder)->queue;
     }
-    bool begin_fast_ack() noexcept;
+    RAILMQ_ALWAYS_INLINE bool begin_fast_ack() noexcept;
     void finish_fast_ack() noexcept;
-    bool settle_slow(core::settlement s) noexcept;
-    void reset() noexcept;
+    RAILMQ_NOINLINE bool settle_slow(core::settlement s) noexcept;
+    RAILMQ_NOINLINE void reset() noexcept;
+
+    [[nodiscard]] bool is_stale() const noexcept {
+        return (lease_.word.bits() & core::slot_word::stale_bit) != 0;
+    }
 
     lease_type lease_{};
-    bool is_stale_ = false;
 };
 
 template <class T, class Runtime>
@@ -186,7 +222,7 @@ bool basic_delivery<T, Runtime>::ack() noexcept {
         lease_.at->store(core::slot_word{core::slot_state::done});
         lease_.holder->count_settled(1);
         lease_.holder->lock.unlock();
-        lease_ = {};
+        lease_.at = nullptr;
         return true;
     }
     lease_.at->store(lease_.word.with(core::slot_state::settling));
@@ -235,11 +271,11 @@ void basic_delivery<T, Runtime>::finish_fast_ack() noexcept {
 
 template <class T, class Runtime>
 bool basic_delivery<T, Runtime>::settle_slow(core::settlement s) noexcept {
-    if (!lease_ || is_stale_ || lease_.holder->acks_on_delivery) {
+    if (!lease_ || lease_.holder->acks_on_delivery) {
         return false;
     }
     if (!queue().settle(lease_, std::move(s))) {
-        is_stale_ = true; // the value stays readable until this delivery goes
+        lease_.word = lease_.word.with_flags(core::slot_word::stale_bit); // the value stays readable until this delivery goes
         return false;
     }
     lease_ = {};
@@ -253,11 +289,10 @@ void basic_delivery<T, Runtime>::reset() noexcept {
     }
     if (lease_.holder->acks_on_delivery) {
         (void)queue().settle(lease_, {});
-    } else if (is_stale_ || !settle_slow({core::settlement::kind::nack, {}, {}})) {
+    } else if (is_stale() || !settle_slow({core::settlement::kind::nack, {}, {}})) {
         queue().drop_stale(lease_);
     }
     lease_ = {};
-    is_stale_ = false;
 }
 
 template <class T, class Runtime>
@@ -313,7 +348,8 @@ T basic_delivery<T, Runtime>::take() {
             finish_fast_ack();
             return out;
         } catch (...) {
-            lease_.at->store(lease_.word); // the move failed: it is still held
+            // The move failed: it is still held. Its deadline may have been passed over meanwhile.
+            queue().locked([&](auto& m, time_point now, auto&) { m.cancel_take(lease_, now); });
             throw;
         }
     }
@@ -364,25 +400,6 @@ std::stop_token basic_delivery<T, Runtime>::stop_token() const {
     });
 }
 
-namespace detail {
-
-template <class T, class Runtime>
-struct delivery_access {
-    using delivery_type = basic_delivery<T, Runtime>;
-    [[nodiscard]] static delivery_type make(const core::lease<Runtime>& l) noexcept {
-        return delivery_type{l};
-    }
-    [[nodiscard]] static const core::lease<Runtime>& lease(const delivery_type& d) noexcept {
-        return d.lease_;
-    }
-    static void forget(delivery_type& d) noexcept { d.lease_ = {}; }
-    static bool settle(delivery_type& d, core::settlement s) noexcept {
-        return d.settle_slow(std::move(s));
-    }
-};
-
-} // namespace detail
-
 /// Acknowledges every delivery of a range and empties it. Returns how many this call settled:
 /// those that were settled before, or lost, do not count.
 ///
@@ -395,22 +412,26 @@ std::size_t ack_all(std::vector<basic_delivery<T, Runtime>, Allocator>& deliveri
     while (i < deliveries.size()) {
         if constexpr (std::is_trivially_destructible_v<T>) {
             auto* holder = access::lease(deliveries[i]).holder;
-            if (holder != nullptr && !holder->acks_on_delivery) {
+            if (deliveries[i] && !holder->acks_on_delivery) {
                 holder->lock.lock();
-                std::uint64_t run = 0;
-                for (; !holder->wants_settlements && i < deliveries.size(); ++i, ++run) {
+                const std::size_t first = i;
+                const std::size_t end = holder->wants_settlements ? i : deliveries.size();
+                for (; i != end; ++i) {
                     const auto& l = access::lease(deliveries[i]);
-                    if (l.holder != holder || l.word.is_slow() || l.word.has_details() ||
+                    constexpr std::uint64_t special = core::slot_word::slow_bit |
+                                                      core::slot_word::details_bit |
+                                                      core::slot_word::stale_bit;
+                    if (l.holder != holder || !l || (l.word.bits() & special) != 0 ||
                         l.at->word.load(std::memory_order_relaxed) != l.word.bits()) {
                         break;
                     }
                     l.at->store(core::slot_word{core::slot_state::done});
                     access::forget(deliveries[i]);
                 }
-                holder->count_settled(run);
+                holder->count_settled(i - first);
                 holder->lock.unlock();
-                settled += run;
-                if (run != 0) {
+                settled += i - first;
+                if (i != first) {
                     continue;
                 }
             }

@@ -9,6 +9,8 @@
 #include <railmq/model/properties.hpp>
 #include <railmq/model/receipt.hpp>
 
+#include <boost/container/small_vector.hpp>
+
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +27,34 @@
 #include <utility>
 
 namespace railmq {
+
+namespace detail {
+
+/// Room for one value that is built now and may be moved away by somebody else.
+template <class T>
+class movable_value {
+public:
+    template <class U>
+    explicit movable_value(U&& value) {
+        ::new (static_cast<void*>(space_)) T(std::forward<U>(value));
+    }
+    movable_value(const movable_value&) = delete;
+    movable_value& operator=(const movable_value&) = delete;
+    ~movable_value() {
+        if (holds_) {
+            std::destroy_at(std::launder(reinterpret_cast<T*>(space_)));
+        }
+    }
+    [[nodiscard]] void* get() noexcept { return space_; }
+    [[nodiscard]] T& ref() noexcept { return *std::launder(reinterpret_cast<T*>(space_)); }
+    void was_moved() noexcept { holds_ = false; }
+
+private:
+    alignas(T) std::byte space_[sizeof(T)];
+    bool holds_ = true;
+};
+
+} // namespace detail
 
 /// Sends messages to one queue.
 ///
@@ -56,11 +86,22 @@ public:
     /// Further errors: `would_deadlock`, when it would have to wait inside a handler of this
     /// broker, or in a simulation that can never make room.
     template <std::convertible_to<T> U = T>
-    receipt send(U&& value) {
-        return must([&](error_code& ec) { return send(std::forward<U>(value), ec); });
+    RAILMQ_ALWAYS_INLINE receipt send(U&& value) {
+        receipt out;
+        if (send_plain(std::forward<U>(value), out)) {
+            return out;
+        }
+        return must([&](error_code& ec) {
+            return send_one(std::forward<U>(value), nullptr, never, ec);
+        });
     }
     template <std::convertible_to<T> U = T>
-    receipt send(U&& value, error_code& ec) {
+    RAILMQ_ALWAYS_INLINE receipt send(U&& value, error_code& ec) {
+        ec = {};
+        receipt out;
+        if (send_plain(std::forward<U>(value), out)) {
+            return out;
+        }
         return send_one(std::forward<U>(value), nullptr, never, ec);
     }
     template <std::convertible_to<T> U = T>
@@ -94,6 +135,7 @@ public:
     }
     template <std::convertible_to<T> U = T>
     receipt try_send(U&& value, error_code& ec) {
+        ec = {};
         return send_one(std::forward<U>(value), nullptr, time_point::min(), ec);
     }
     template <std::convertible_to<T> U = T>
@@ -154,6 +196,16 @@ public:
         bytes b = copy(content, ec);
         return ec ? receipt{} : try_send(std::move(b), ec);
     }
+    template <std::ranges::input_range Range>
+        requires std::same_as<T, bytes> &&
+                 std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
+    std::size_t send_batch(Range&& range, error_code& ec);
+    template <std::ranges::input_range Range>
+        requires std::same_as<T, bytes> &&
+                 std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
+    std::size_t send_batch(Range&& range) {
+        return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), ec); });
+    }
     /// A copy of `content` in this producer's block, to be sent by any form. Errors: `closed`,
     /// `memory_limit`, `message_too_large`.
     [[nodiscard]] bytes copy(std::string_view content, error_code& ec)
@@ -171,6 +223,8 @@ private:
 
     basic_producer(std::shared_ptr<queue_type> q, producer_options o)
         : queue_{std::move(q)}
+        , owner_{&queue_->broker()}
+        , ring_{&queue_->ring()}
         , max_bytes_{o.max_message_bytes}
         , fast_limit_{limit_of(*queue_)}
         , shared_{std::make_shared<shared_part>()} {}
@@ -210,94 +264,79 @@ private:
     }
 
     template <class U>
-    receipt
+    RAILMQ_NOINLINE receipt
     send_one(U&& value, std::unique_ptr<properties> props, time_point limit, error_code& ec);
 
-    /// Stores one message on the fast path. False: it has to go through the lock.
+    /// Whether a value can be built in its place at once: nothing can throw in between.
+    template <class U>
+    static constexpr bool builds_in_place = std::is_nothrow_constructible_v<T, U&&> &&
+                                            std::same_as<std::remove_cvref_t<U>, T>;
+
+    /// Sends without properties on the fast path. False: nothing has happened.
+    template <class U>
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE bool send_plain(U&& value, receipt& out) {
+        if constexpr (builds_in_place<U>) {
+            return queue_ != nullptr && payload_size<T>::of(value) <= max_bytes_ &&
+                   send_fast(std::forward<U>(value), nullptr, out);
+        } else {
+            return false;
+        }
+    }
+
+    /// Stores one message on the fast path, and takes over the details. False: it has to go
+    /// through the lock, and nothing has happened.
     template <class U>
     [[nodiscard]] RAILMQ_ALWAYS_INLINE bool
-    send_fast(U&& value, std::unique_ptr<properties>& props, receipt& out);
+    send_fast(U&& value, core::message_details* details, receipt& out);
 
-    [[nodiscard]] receipt send_slow(
-        void* payload,
+    [[nodiscard]] RAILMQ_NOINLINE receipt send_slow(
+        detail::movable_value<T>& held,
         std::unique_ptr<properties>& props,
         time_point limit,
         error_code& ec);
 
+    [[nodiscard]] static void* payload_of(core::slot<Runtime>* at) noexcept {
+        return reinterpret_cast<std::byte*>(at) + core::payload_offset(alignof(T));
+    }
+
     std::shared_ptr<queue_type> queue_{};
+    // What the fast path needs, without a way through the queue.
+    detail::broker_core<Runtime>* owner_ = nullptr;
+    ring_type* ring_ = nullptr;
     std::size_t max_bytes_ = 0;
     std::uint64_t fast_limit_ = 0;
     std::shared_ptr<shared_part> shared_{};
 };
 
-namespace detail {
-
-/// Room for one value that is built now and may be moved away by somebody else.
-template <class T>
-class movable_value {
-public:
-    template <class U>
-    explicit movable_value(U&& value) {
-        ::new (static_cast<void*>(space_)) T(std::forward<U>(value));
-    }
-    movable_value(const movable_value&) = delete;
-    movable_value& operator=(const movable_value&) = delete;
-    ~movable_value() {
-        if (holds_) {
-            std::destroy_at(std::launder(reinterpret_cast<T*>(space_)));
-        }
-    }
-    [[nodiscard]] void* get() noexcept { return space_; }
-    [[nodiscard]] T& ref() noexcept { return *std::launder(reinterpret_cast<T*>(space_)); }
-    void was_moved() noexcept { holds_ = false; }
-
-private:
-    alignas(T) std::byte space_[sizeof(T)];
-    bool holds_ = true;
-};
-
-} // namespace detail
-
 template <class T, class Runtime>
 template <class U>
 bool basic_producer<T, Runtime>::send_fast(
     U&& value,
-    std::unique_ptr<properties>& props,
+    core::message_details* details,
     receipt& out) {
-    auto& ring = queue_->ring();
-    auto& owner = queue_->broker();
-    const time_point now = owner.clock().coarse_now();
-    if (owner.is_due_at(now)) {
-        return false;
-    }
-    if (props != nullptr && (props->delay != duration::zero() || props->time_to_live)) {
-        return false;
-    }
-    std::unique_ptr<core::message_details> details;
-    if (props != nullptr) {
-        details = std::make_unique<core::message_details>();
-    }
+    const time_point now = owner_->clock().coarse_now();
     std::uint64_t sequence = 0;
     std::uint32_t count = 0;
-    if (ring.try_claim(1, fast_limit_, shared_->cache, sequence, count) != ring_type::claim_status::ok) {
+    if (owner_->is_due_at(now) ||
+        ring_->try_claim(1, fast_limit_, shared_->cache, sequence, count) !=
+            ring_type::claim_status::ok) {
         return false;
     }
-    auto* at = ring.claimed(sequence);
+    auto* at = ring_->claimed(sequence);
     if constexpr (std::is_nothrow_constructible_v<T, U&&>) {
-        ::new (ring.payload(at)) T(std::forward<U>(value));
+        ::new (payload_of(at)) T(std::forward<U>(value));
     } else {
         try {
-            ::new (ring.payload(at)) T(std::forward<U>(value));
+            ::new (payload_of(at)) T(std::forward<U>(value));
         } catch (...) {
-            ring.publish_hole(at);
+            ring_->publish_hole(at);
             throw;
         }
     }
     at->enqueued = now.time_since_epoch().count();
     core::slot_word w{core::slot_state::ready};
     if (details != nullptr) {
-        details->props = std::move(props);
-        at->extra = details.release();
+        at->extra = details;
         w = w.with_flags(core::slot_word::details_bit);
     }
     at->store(w);
@@ -312,51 +351,52 @@ receipt basic_producer<T, Runtime>::send_one(
     std::unique_ptr<properties> props,
     time_point limit,
     error_code& ec) {
+    if (ec) {
+        return {}; // the properties were refused
+    }
     if (queue_ == nullptr) {
         ec = errc::closed;
         return {};
     }
-    if (ec == errc::invalid_argument && props == nullptr) {
-        return {}; // the properties were refused
-    }
-    ec = {};
-    receipt out;
-    if constexpr (std::is_nothrow_constructible_v<T, U&&>) {
-        if constexpr (std::same_as<std::remove_cvref_t<U>, T>) {
-            if (payload_size<T>::of(value) > max_bytes_) {
-                ec = errc::message_too_large;
-                return {};
-            }
-            if (send_fast(std::forward<U>(value), props, out)) {
-                return out;
-            }
-        }
-    }
     // A copy or a conversion that may throw happens before a place is claimed.
     detail::movable_value<T> held(std::forward<U>(value));
     if (payload_size<T>::of(held.ref()) > max_bytes_) {
+        queue_->count_refused(errc::message_too_large);
         ec = errc::message_too_large;
         return {};
     }
-    if (!std::is_nothrow_constructible_v<T, U&&> || !std::same_as<std::remove_cvref_t<U>, T>) {
-        if (send_fast(std::move(held.ref()), props, out)) {
-            return out;
+    const bool is_timed =
+        props != nullptr && (props->delay != duration::zero() || props->time_to_live);
+    if (!is_timed) {
+        receipt out;
+        if (props == nullptr) {
+            if (!builds_in_place<U> && send_fast(std::move(held.ref()), nullptr, out)) {
+                return out;
+            }
+        } else {
+            auto details = std::make_unique<core::message_details>();
+            details->props = std::move(props);
+            if (send_fast(std::move(held.ref()), details.get(), out)) {
+                (void)details.release();
+                return out;
+            }
+            props = std::move(details->props);
         }
     }
-    out = send_slow(held.get(), props, limit, ec);
-    if (!ec) {
-        held.was_moved();
-    }
-    return out;
+    return send_slow(held, props, limit, ec);
 }
 
+/// Sends through the lock, waiting until `limit` where the queue's policy is to wait: first by
+/// giving up time slices, then parked in the queue, where senders are served in order.
 template <class T, class Runtime>
 receipt basic_producer<T, Runtime>::send_slow(
-    void* payload,
+    detail::movable_value<T>& held,
     std::unique_ptr<properties>& props,
     time_point limit,
     error_code& ec) {
     auto& owner = queue_->broker();
+    const bool may_wait = limit != time_point::min() &&
+                          queue_->asked_for().overflow == overflow_policy::wait;
     struct waiting : core::send_waiter {
         detail::sleeper<Runtime> thread{};
     };
@@ -364,65 +404,73 @@ receipt basic_producer<T, Runtime>::send_slow(
     w.complete = [](core::waiter* self) noexcept {
         static_cast<waiting*>(static_cast<core::send_waiter*>(self))->thread.spot.finish();
     };
-    const bool may_wait = limit != time_point::min();
-    const std::uint32_t yields =
-        Runtime::concurrent && may_wait ? owner.options().yields_before_parking : 0;
-    for (std::uint32_t round = 0;; ++round) {
-        std::uint64_t id = 0;
-        bool parked = false;
-        const errc e = queue_->locked_and_current([&](auto& m, time_point now, auto& fx) {
-            const errc result = m.send(payload, props, now, fx, id);
-            if (result == errc::queue_full && may_wait && round >= yields &&
-                m.options().overflow == overflow_policy::wait &&
-                detail::handler_of != &owner) {
-                w.payload = payload;
+    receipt out;
+    const auto attempt = [&](bool and_wait) {
+        return queue_->locked_and_current([&](auto& m, time_point now, auto& fx) {
+            const errc e = m.send(held.get(), props, now, fx, out.id);
+            if (e == errc::queue_full && and_wait) {
+                w.payload = held.get();
                 w.props = std::move(props);
-                m.wait_to_send(w);
-                parked = true;
+                m.wait_to_send(w, now, fx);
             }
-            return result;
+            return e;
         });
-        if (e == errc{}) {
-            return {id};
+    };
+    const bool in_handler = detail::handler_of == &owner;
+    const std::uint32_t yields =
+        Runtime::concurrent && may_wait && !in_handler ? owner.options().yields_before_parking : 0;
+    errc e = attempt(may_wait && !in_handler && yields == 0);
+    for (std::uint32_t round = 0; e == errc::queue_full && round < yields; ++round) {
+        Runtime::yield();
+        if (props == nullptr && send_fast(std::move(held.ref()), nullptr, out)) {
+            return out;
         }
-        const bool waits = e == errc::queue_full && may_wait &&
-                           queue_->asked_for().overflow == overflow_policy::wait;
-        if (!waits) {
-            ec = e;
-            return {};
+        const bool is_last = round + 1 == yields;
+        const bool is_late = limit != never && owner.clock().now() >= limit;
+        if (is_last || is_late || (round & 15) == 15 || props != nullptr) {
+            e = attempt(is_last && !is_late);
         }
-        if (detail::handler_of == &owner) {
-            ec = errc::would_deadlock;
-            return {};
+        if (is_late) {
+            break;
         }
-        if (!parked) {
-            Runtime::yield();
-            if (limit != never && owner.clock().now() >= limit) {
-                ec = errc::timed_out;
-                return {};
-            }
-            continue;
-        }
-        if (!owner.block(w.thread, limit)) {
-            const bool was_served = queue_->locked([&](auto& m, time_point, auto&) {
-                if (!w.is_linked()) {
-                    return true;
-                }
-                m.forget(w);
-                return false;
-            });
-            if (!was_served) {
-                props = std::move(w.props);
-                ec = limit == never || (!Runtime::concurrent && owner.clock().now() < limit)
-                         ? errc::would_deadlock
-                         : errc::timed_out;
-                return {};
-            }
-            owner.block(w.thread, never); // it is being completed this moment
-        }
-        ec = w.result;
-        return ec ? receipt{} : receipt{w.id};
     }
+    if (e == errc{}) {
+        held.was_moved();
+        return out;
+    }
+    if (w.payload == nullptr) { // never parked; the link itself is the machine's to look at
+        errc why = e;
+        if (e == errc::queue_full && may_wait) {
+            why = in_handler ? errc::would_deadlock : errc::timed_out;
+        }
+        if (e == errc::queue_full && queue_->asked_for().overflow == overflow_policy::wait) {
+            queue_->count_refused(why); // the machine left it open whether it would wait
+        }
+        ec = why;
+        return {};
+    }
+    if (!owner.block(w.thread, limit)) {
+        const bool was_served = queue_->locked([&](auto& m, time_point, auto&) {
+            if (!w.is_linked()) {
+                return true;
+            }
+            m.forget(w);
+            return false;
+        });
+        if (!was_served) {
+            const errc why = limit == never ? errc::would_deadlock : errc::timed_out;
+            queue_->count_refused(why);
+            ec = why;
+            return {};
+        }
+        owner.block(w.thread, never); // it is being completed this moment
+    }
+    ec = w.result;
+    if (ec) {
+        return {};
+    }
+    held.was_moved();
+    return {w.id};
 }
 
 template <class T, class Runtime>
@@ -430,15 +478,27 @@ bytes basic_producer<T, Runtime>::copy(std::string_view content, error_code& ec)
     requires std::same_as<T, bytes>
 {
     ec = {};
-    if (queue_ == nullptr || content.size() > max_bytes_) {
-        ec = queue_ == nullptr ? errc::closed : errc::message_too_large;
+    if (queue_ == nullptr) {
+        ec = errc::closed;
         return {};
     }
-    std::lock_guard guard{shared_->arena_lock};
-    return shared_->arena.copy(
-        std::as_bytes(std::span{content.data(), content.size()}),
-        queue_->broker().shared_budget(),
-        ec);
+    if (content.size() > max_bytes_) {
+        queue_->count_refused(errc::message_too_large);
+        ec = errc::message_too_large;
+        return {};
+    }
+    bytes made;
+    {
+        std::lock_guard guard{shared_->arena_lock};
+        made = shared_->arena.copy(
+            std::as_bytes(std::span{content.data(), content.size()}),
+            queue_->broker().shared_budget(),
+            ec);
+    }
+    if (ec) {
+        queue_->count_refused(errc::memory_limit);
+    }
+    return made;
 }
 
 template <class T, class Runtime>
@@ -479,42 +539,78 @@ std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec
     std::size_t sent = 0;
     using element_type = decltype(forward_element(*it));
     if constexpr (
-        std::ranges::sized_range<Range> && std::is_nothrow_constructible_v<T, element_type> &&
-        std::same_as<std::remove_cvref_t<element_type>, T> && std::is_trivially_copyable_v<T>) {
+        std::ranges::forward_range<Range> && std::ranges::sized_range<Range> &&
+        std::is_nothrow_constructible_v<T, element_type> &&
+        std::same_as<std::remove_cvref_t<element_type>, T>) {
         auto& ring = queue_->ring();
         auto& owner = queue_->broker();
-        std::size_t left = sizeof(T) <= max_bytes_ ? std::ranges::size(range) : 0;
-        while (left != 0) {
+        for (auto left = static_cast<std::size_t>(std::ranges::size(range)); left != 0;) {
+            // As many as are small enough go in one claim.
+            std::uint32_t want = 0;
+            for (auto look = it; want < std::min<std::size_t>(left, 1024); ++look, ++want) {
+                if (payload_size<T>::of(*look) > max_bytes_) {
+                    break;
+                }
+            }
             const time_point now = owner.clock().coarse_now();
             std::uint64_t first = 0;
             std::uint32_t count = 0;
-            const auto want = static_cast<std::uint32_t>(std::min<std::size_t>(left, 1U << 16));
-            if (owner.is_due_at(now) ||
+            if (want == 0 || owner.is_due_at(now) ||
                 ring.try_claim(want, fast_limit_, shared_->cache, first, count) !=
                     ring_type::claim_status::ok) {
-                send_one(forward_element(*it), nullptr, never, ec); // it waits, if need be
+                send(forward_element(*it), ec); // it waits, if need be
                 if (ec) {
                     return sent;
                 }
+                count = 1;
                 ++it;
-                ++sent;
-                --left;
-                continue;
-            }
-            for (std::uint32_t i = 0; i < count; ++i, ++it) {
-                auto* at = ring.claimed(first + i);
-                ::new (ring.payload(at)) T(forward_element(*it));
-                at->enqueued = now.time_since_epoch().count();
-                at->store(core::slot_word{core::slot_state::ready});
+            } else {
+                for (std::uint32_t i = 0; i < count;) {
+                    auto* at = ring.claimed(first + i);
+                    const auto run = std::min<std::uint64_t>(count - i, ring.run_from(first + i));
+                    i += static_cast<std::uint32_t>(run);
+                    for (std::uint64_t k = 0; k < run; ++k, ++it, at = ring.next_slot(at)) {
+                        ::new (payload_of(at)) T(forward_element(*it));
+                        at->enqueued = now.time_since_epoch().count();
+                        at->store(core::slot_word{core::slot_state::ready});
+                    }
+                }
             }
             sent += count;
             left -= count;
         }
     }
     for (; it != end; ++it, ++sent) {
-        send_one(forward_element(*it), nullptr, never, ec);
+        send(forward_element(*it), ec);
         if (ec) {
             break;
+        }
+    }
+    return sent;
+}
+
+template <class T, class Runtime>
+template <std::ranges::input_range Range>
+    requires std::same_as<T, bytes> &&
+             std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
+std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
+    ec = queue_ == nullptr ? error_code{errc::closed} : error_code{};
+    std::size_t sent = 0;
+    auto it = std::ranges::begin(range);
+    while (!ec && it != std::ranges::end(range)) {
+        boost::container::small_vector<bytes, 64> copies;
+        error_code failed;
+        for (; copies.size() < 64 && it != std::ranges::end(range); ++it) {
+            bytes one = copy(*it, failed);
+            if (failed) {
+                break;
+            }
+            copies.push_back(std::move(one));
+        }
+        // What was copied is sent, even when the next could not be copied any more.
+        sent += send_batch(std::move(copies), ec);
+        if (!ec) {
+            ec = failed;
         }
     }
     return sent;
@@ -531,6 +627,7 @@ auto basic_producer<T, Runtime>::async_send(T value, properties p, CompletionTok
             if (q == nullptr) {
                 ec = errc::closed;
             } else if (payload_size<T>::of(message) > max_bytes) {
+                q->count_refused(errc::message_too_large);
                 ec = errc::message_too_large;
             }
             detail::async_send_op<T, Runtime, decltype(handler)>::start(

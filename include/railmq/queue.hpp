@@ -65,7 +65,7 @@ public:
 
     /// A consumer, from now on in competition with the others. Throws `invalid_argument` for
     /// options out of range, `options_mismatch` when it disagrees with the others on
-    /// `single_active`, `closed` when the queue is.
+    /// `single_active`, `closed` when the queue is closed and has nothing left.
     [[nodiscard]] consumer_type consumer(consumer_options o = {}) const;
 
     /// Runs `handler` for each message on `executor`, at most `concurrency` at a time; see
@@ -171,7 +171,15 @@ private:
         }
     }
     [[nodiscard]] bool wait_for_idle(bool only_held, duration limit) const;
-    [[nodiscard]] errc redrive_one(core_type& to, const std::function<bool(const T&)>& where) const;
+    using predicate = std::function<bool(const T&)>;
+    /// Whether a message that can be moved now matches.
+    [[nodiscard]] static bool matches(core::message_store<Runtime>& store, place_type p, const predicate& where) {
+        // One that an old delivery still reads stays, and those behind it go.
+        return p.at->load().pins() == 0 &&
+               where(*std::launder(static_cast<const T*>(store.payload(p))));
+    }
+    [[nodiscard]] bool has_match(const predicate& where) const;
+    [[nodiscard]] errc redrive_one(core_type& to, const predicate& where) const;
 
     std::shared_ptr<core_type> core_{};
 };
@@ -185,7 +193,10 @@ basic_consumer<T, Runtime> basic_queue<T, Runtime>::consumer(consumer_options o)
     made->single_active = o.single_active;
     made->auto_extend = o.auto_extend;
     made->acks_on_delivery = o.ack_mode == ack_mode::on_delivery;
-    made->ack_timeout = core().asked_for().ack_timeout;
+    made->lease_span = saturating_add(
+                           time_point{core().asked_for().ack_timeout},
+                           core().broker().clock().resolution())
+                           .time_since_epoch();
     made->name = std::move(o.name);
     core().locked_and_current([&](auto& m, time_point now, auto& fx) {
         if (m.is_closed() && m.is_drained()) {
@@ -236,9 +247,21 @@ bool basic_queue<T, Runtime>::wait_for_idle(bool only_held, duration limit) cons
 }
 
 template <class T, class Runtime>
+bool basic_queue<T, Runtime>::has_match(const predicate& where) const {
+    return core().locked_and_current([&](auto& m, time_point, auto&) {
+        bool found = false;
+        m.browse([&](place_type p) {
+            found = matches(m.store(), p, where);
+            return !found;
+        });
+        return found;
+    });
+}
+
+template <class T, class Runtime>
 errc basic_queue<T, Runtime>::redrive_one(
     core_type& to,
-    const std::function<bool(const T&)>& where) const {
+    const predicate& where) const {
     auto& from = core();
     core::effects<Runtime> fx{from.broker().is_listening()};
     core::effects<Runtime> to_fx{from.broker().is_listening()};
@@ -246,17 +269,17 @@ errc basic_queue<T, Runtime>::redrive_one(
     {
         std::scoped_lock both{from.mutex(), to.mutex()};
         const time_point now = from.broker().clock().now();
+        const typename core_type::lower_due_later lower{from, now};
+        const typename core_type::lower_due_later lower_to{to, now};
         auto& m = from.machine();
         place_type found{};
-        m.browse([&](place_type p) {
-            if (where(*std::launder(static_cast<const T*>(m.store().payload(p))))) {
+        m.browse_and_hold([&](place_type p) {
+            if (matches(m.store(), p, where)) {
                 found = p;
             }
             return !found;
         });
-        if (found && found.at->load().pins() != 0) {
-            result = errc::would_block; // an old handle reads it; its turn comes later
-        } else if (found) {
+        if (found) {
             const core::message_details* d = m.store().details_of(found);
             auto fresh = std::make_unique<core::message_details>();
             if (d != nullptr && d->deaths != nullptr) {
@@ -278,6 +301,7 @@ errc basic_queue<T, Runtime>::redrive_one(
                 m.finish_extract(found, now, fx);
             }
         }
+        m.serve(now, fx);
     }
     from.finish(fx);
     to.finish(to_fx);
@@ -299,7 +323,7 @@ std::uint64_t basic_queue<T, Runtime>::redrive(
         return 0;
     }
     auto& owner = from.broker();
-    const std::function<bool(const T&)> matches = std::ref(where);
+    const predicate filter = std::ref(where);
     const duration gap =
         o.rate > 0 ? saturating_duration(std::chrono::duration<double>(1.0 / o.rate))
                    : duration::zero();
@@ -309,12 +333,15 @@ std::uint64_t basic_queue<T, Runtime>::redrive(
     time_point next = owner.clock().now();
     while (moved < most) {
         if (gap > duration::zero() && moved != 0) {
+            if (!has_match(filter)) {
+                break; // there is nothing to wait for
+            }
             next = saturating_add(next, gap);
             detail::sleeper<Runtime> nobody;
             owner.block(nobody, next);
         }
         owner.catch_up();
-        const errc e = redrive_one(target, matches);
+        const errc e = redrive_one(target, filter);
         if (e == errc::not_found) {
             break;
         }

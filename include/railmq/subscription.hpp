@@ -93,6 +93,7 @@ class subscription_state final
     : public subscription_base<Runtime>
     , public std::enable_shared_from_this<subscription_state<T, Runtime, Executor, Handler>> {
     using delivery_type = basic_delivery<T, Runtime>;
+    using consumer_type = basic_consumer<T, Runtime>;
     static constexpr bool takes_delivery = std::is_invocable_v<Handler&, delivery_type&>;
     static_assert(
         takes_delivery || std::is_invocable_v<Handler&, const T&>,
@@ -105,7 +106,7 @@ public:
         Executor executor,
         Handler handler,
         std::size_t concurrency)
-        : consumer_{std::move(consumer)}
+        : consumer_{std::make_shared<consumer_type>(std::move(consumer))}
         , queue_{std::move(queue)}
         , executor_{std::move(executor)}
         , handler_{std::move(handler)}
@@ -123,23 +124,24 @@ public:
         }
     }
 
-    void cancel() override { consumer_.cancel(); }
-    void close() noexcept override {
+    void cancel() override {
+        std::shared_ptr<consumer_type> c;
         {
             std::lock_guard guard{mutex_};
             closed_ = true;
+            c = consumer_;
         }
-        consumer_.cancel();
-        give_back_consumer();
+        c->cancel();
+    }
+    void close() noexcept override {
+        const auto c = take_consumer();
+        c->cancel();
     }
     bool close(drain_for limit) override {
-        {
-            std::lock_guard guard{mutex_};
-            closed_ = true;
-        }
-        return consumer_.close(limit);
+        const auto c = take_consumer();
+        return c->drain(limit);
     }
-    void set_paused(bool on) override { on ? consumer_.pause() : consumer_.resume(); }
+    void set_paused(bool on) override { on ? consumer_->pause() : consumer_->resume(); }
     void set_concurrency(std::size_t n) override {
         if (n == 0) {
             throw system_error(
@@ -161,23 +163,30 @@ public:
     }
 
 private:
-    void give_back_consumer() noexcept { consumer_.close(); }
+    /// The last one who lets go of the consumer closes it: a chain on another thread may be
+    /// starting a receive this moment.
+    [[nodiscard]] std::shared_ptr<consumer_type> take_consumer() noexcept {
+        std::lock_guard guard{mutex_};
+        closed_ = true;
+        return std::move(consumer_);
+    }
 
-    /// Whether this chain is one too many; then it is over.
-    [[nodiscard]] bool ends_chain() {
+    /// None when this chain is one too many; then it is over.
+    [[nodiscard]] std::shared_ptr<consumer_type> next_consumer() {
         std::lock_guard guard{mutex_};
         if (closed_ || chains_ > wanted_) {
             --chains_;
-            return true;
+            return nullptr;
         }
-        return false;
+        return consumer_;
     }
 
     void receive_next() {
-        if (ends_chain()) {
+        const auto c = next_consumer();
+        if (c == nullptr) {
             return;
         }
-        consumer_.async_receive(boost::asio::bind_executor(
+        c->async_receive(boost::asio::bind_executor(
             executor_, [self = this->shared_from_this()](error_code ec, delivery_type d) {
                 self->on_message(ec, std::move(d));
             }));
@@ -190,9 +199,9 @@ private:
             return;
         }
         {
-            // Messages on their way when concurrency was lowered go back unseen.
+            // Messages on their way when it closed, or concurrency was lowered, go back unseen.
             std::unique_lock lock{mutex_};
-            if (running_ >= wanted_) {
+            if (closed_ || running_ >= wanted_) {
                 --chains_;
                 lock.unlock();
                 (void)d.release();
@@ -269,7 +278,7 @@ private:
         }
     }
 
-    basic_consumer<T, Runtime> consumer_;
+    std::shared_ptr<consumer_type> consumer_; ///< Until it is closed.
     std::shared_ptr<queue_core<Runtime>> queue_;
     Executor executor_;
     Handler handler_;

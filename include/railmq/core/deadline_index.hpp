@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/model/time.hpp>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -12,8 +14,6 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
-
-#include <railmq/model/time.hpp>
 
 namespace railmq {
 
@@ -35,7 +35,8 @@ private:
     template <class Item>
     friend class deadline_index;
 
-    constexpr explicit deadline_handle(std::uint64_t bits) noexcept : bits_{bits} {}
+    constexpr explicit deadline_handle(std::uint64_t bits) noexcept
+        : bits_{bits} {}
 
     std::uint64_t bits_{0};
 };
@@ -52,7 +53,8 @@ private:
     template <class Item>
     friend class deadline_index;
 
-    constexpr explicit deadline_lane(std::uint32_t source) noexcept : source_{source} {}
+    constexpr explicit deadline_lane(std::uint32_t source) noexcept
+        : source_{source} {}
 
     std::uint32_t source_{0};
 };
@@ -193,7 +195,7 @@ private:
     // Capacities 4, 8, ... 4096 are recycled; a bigger leaf holds one key many times.
     static constexpr std::size_t pooled_sizes = 11;
 
-    /// Recycles storage of one size, and keeps no more of it than is in use.
+    /// Recycles storage of one size, and keeps no more of it than is in use, or a little.
     class pool {
     public:
         [[nodiscard]] void* take(std::size_t bytes) noexcept {
@@ -208,11 +210,11 @@ private:
             return p;
         }
 
-        void give(void* p) noexcept {
+        void give(void* p, std::size_t bytes) noexcept {
             spare_ = ::new (p) link{spare_};
             ++spares_;
             --used_;
-            for (int i = 0; i < 2 && spares_ > used_ + slack; ++i) {
+            for (int i = 0; i < 2 && spares_ > used_ + kept_bytes / bytes; ++i) {
                 drop();
             }
         }
@@ -224,7 +226,8 @@ private:
         }
 
     private:
-        static constexpr std::size_t slack = 8;
+        static constexpr std::size_t kept_bytes = 2048; // there may be very many queues
+
         struct link {
             link* next;
         };
@@ -254,7 +257,7 @@ private:
     // The marks follow it in the same piece of memory.
     struct leaf : part {
         bool sorted;
-        bool mixed; // false: surely all keys are equal
+        bool mixed;         // false: surely all keys are equal
         std::uint32_t head; // marks before it are gone
         std::uint32_t end;
         std::uint32_t capacity;
@@ -292,12 +295,16 @@ private:
         return static_cast<std::size_t>(std::countr_zero(capacity / least_capacity));
     }
 
+    [[nodiscard]] static std::size_t bytes_of(std::uint32_t capacity) noexcept {
+        return sizeof(leaf) + capacity * sizeof(deadline_mark);
+    }
+
     [[nodiscard]] leaf* make_leaf(std::uint32_t wanted) noexcept {
         const std::uint32_t capacity = std::bit_ceil(std::max(wanted, least_capacity));
-        const std::size_t bytes = sizeof(leaf) + capacity * sizeof(deadline_mark);
+        const std::size_t bytes = bytes_of(capacity);
         const std::size_t which = pool_of(capacity);
-        void* const p = which < pooled_sizes ? leaves_[which].take(bytes)
-                                             : ::operator new(bytes, std::nothrow);
+        void* const p =
+            which < pooled_sizes ? leaves_[which].take(bytes) : ::operator new(bytes, std::nothrow);
         return p == nullptr ? nullptr : ::new (p) leaf{{-1}, true, false, 0, 0, capacity, 0};
     }
 
@@ -319,7 +326,7 @@ private:
         }
         const std::size_t which = pool_of(l->capacity);
         if (which < pooled_sizes) {
-            leaves_[which].give(l);
+            leaves_[which].give(l, bytes_of(l->capacity));
         } else {
             ::operator delete(l);
         }
@@ -334,7 +341,7 @@ private:
         for (std::uint64_t rest = n->present; rest != 0; rest &= rest - 1) {
             destroy(n->child[static_cast<std::size_t>(std::countr_zero(rest))]);
         }
-        nodes_.give(n);
+        nodes_.give(n, sizeof(node));
     }
 
     static void push(leaf* l, deadline_mark m) noexcept {
@@ -368,6 +375,7 @@ private:
                 const std::uint64_t difference = all | (m.key ^ marks(l)[l->head].key);
                 if (difference == 0) {
                     l->mixed = false;
+                    l->sorted = true;
                     return append(where, m);
                 }
                 const std::int32_t shift = shift_of(difference);
@@ -405,8 +413,8 @@ private:
     }
 
     /// Puts a node above `*where`, whose keys are like `below`, and a new leaf for `m` beside it.
-    [[nodiscard]] leaf* fork(part** where, std::uint64_t below, deadline_mark m,
-                             std::int32_t shift) noexcept {
+    [[nodiscard]] leaf*
+    fork(part** where, std::uint64_t below, deadline_mark m, std::int32_t shift) noexcept {
         leaf* const l = make_leaf(1);
         node* const above = l == nullptr ? nullptr : make_node(shift, m.key);
         if (above == nullptr) {
@@ -480,8 +488,8 @@ private:
     leaf* sweep(part** where, Live&& live) noexcept {
         leaf* const l = as_leaf(*where);
         deadline_mark* const first = marks(l);
-        deadline_mark* const last = std::copy_if(first + l->head, first + l->end, first,
-                                                 [&](const auto& m) { return live(m.ref); });
+        deadline_mark* const last = std::copy_if(
+            first + l->head, first + l->end, first, [&](const auto& m) { return live(m.ref); });
         l->head = 0;
         l->end = static_cast<std::uint32_t>(last - first);
         l->dead = 0;
@@ -545,7 +553,7 @@ private:
         n->present &= ~(std::uint64_t{1} << (where - n->child.data()));
         if ((n->present & (n->present - 1)) == 0) {
             *above = *leftmost(n);
-            nodes_.give(n);
+            nodes_.give(n, sizeof(node));
         }
     }
 
@@ -573,6 +581,8 @@ private:
             }
             const std::uint64_t difference = differences(l);
             if (difference == 0) {
+                l->mixed = false;
+                l->sorted = true;
                 break;
             }
             const std::uint32_t before = l->end - l->head;
@@ -597,8 +607,8 @@ private:
     /// Fetches what the marks stand for: it is all over the memory, and to wait for one after the
     /// other would be most of the cost of an expiry.
     template <class Live>
-    [[gnu::always_inline]] static void need_soon(leaf* l, std::uint32_t count,
-                                                 Live&& live) noexcept {
+    [[gnu::always_inline]] static void
+    need_soon(leaf* l, std::uint32_t count, Live&& live) noexcept {
         for (std::uint32_t i = l->head; i != l->head + count; ++i) {
             live.will_need(marks(l)[i].ref);
         }
@@ -612,22 +622,18 @@ private:
         }
     }
 
+    /// Stable. Quadratic, which is best for what is small, and it is: only if there was no memory
+    /// to split a leaf it can have up to `leaf_limit` marks, and then this takes milliseconds.
     static void sort(leaf* l) noexcept {
         deadline_mark* const first = marks(l) + l->head;
-        const std::size_t size = l->end - l->head;
-        if (size > front_limit) {
-            // Only if there was no memory to split it; does with what memory it finds.
-            std::stable_sort(first, first + size,
-                             [](const auto& a, const auto& b) { return a.key < b.key; });
-        } else {
-            for (std::size_t i = 1; i < size; ++i) {
-                const deadline_mark m = first[i];
-                std::size_t at = i;
-                for (; at != 0 && m.key < first[at - 1].key; --at) {
-                    first[at] = first[at - 1];
-                }
-                first[at] = m;
+        deadline_mark* const last = marks(l) + l->end;
+        for (deadline_mark* next = first + 1; next < last; ++next) {
+            const deadline_mark m = *next;
+            deadline_mark* at = next;
+            for (; at != first && m.key < at[-1].key; --at) {
+                *at = at[-1];
             }
+            *at = m;
         }
         l->sorted = true;
     }
@@ -668,7 +674,7 @@ public:
     }
 
     /// A reference has this bit, so that its owner can tell it from other numbers.
-    static constexpr std::uint64_t mark = std::uint64_t{1} << 63;
+    static constexpr std::uint64_t tag = std::uint64_t{1} << 63;
 
     /// Takes a slot. Strong guarantee: throws `std::bad_alloc`. O(1).
     std::uint64_t take() {
@@ -683,7 +689,7 @@ public:
         if (c.free == 0) {
             close(open_);
         }
-        return mark | index << 32 | c.memory->slots[at].generation;
+        return tag | index << 32 | c.memory->slots[at].generation;
     }
 
     /// Gives a slot back; the reference is void. Precondition: `find` would find it. O(1).
@@ -691,11 +697,11 @@ public:
         const std::uint32_t id = chunk_of(ref);
         chunk& c = chunks_[id];
         slot& s = c.memory->slots[offset(ref)];
-        if (s.generation == last_generation) {
-            return; // worn out after four thousand million uses: never used again
-        }
         ++s.generation;
         c.first_generation = std::max(c.first_generation, s.generation);
+        if (s.generation == worn_out) {
+            return; // after four thousand million uses
+        }
         if (c.free == 0) {
             open(id);
         }
@@ -707,7 +713,7 @@ public:
 
     /// The slot, null if the reference is void. Also for numbers that are no reference. O(1).
     [[nodiscard]] slot* find(std::uint64_t ref) const noexcept {
-        if ((ref & mark) == 0 || chunk_of(ref) >= chunks_.size()) {
+        if ((ref & tag) == 0 || chunk_of(ref) >= chunks_.size()) {
             return nullptr;
         }
         memory* const in = chunks_[chunk_of(ref)].memory;
@@ -728,13 +734,34 @@ public:
         return chunks_[chunk_of(ref)].memory->orders[offset(ref)];
     }
 
-    // Inlined by force: a function that only prefetches looks as if it did nothing, and GCC drops it.
+    /// Gives all slots back. Linear.
+    void clear() noexcept {
+        open_ = none;
+        empties_ = 0;
+        for (std::uint32_t id = 0; id != chunks_.size(); ++id) {
+            chunk& c = chunks_[id];
+            if (c.memory == nullptr) {
+                continue;
+            }
+            for (std::uint64_t used = ~c.free; used != 0; used &= used - 1) {
+                const auto at = static_cast<std::size_t>(std::countr_zero(used));
+                const std::uint32_t next =
+                    std::min(c.memory->slots[at].generation, worn_out - 1) + 1;
+                c.first_generation = std::max(c.first_generation, next);
+            }
+            forget(id);
+        }
+    }
+
+    // Inlined by force, like all that leads here: a function that does nothing but prefetch looks
+    // as if it did nothing at all, and GCC leaves out the call.
     [[gnu::always_inline]] void prefetch([[maybe_unused]] std::uint64_t ref) const noexcept {
 #if defined(__GNUC__)
-        const slot& s = chunks_[chunk_of(ref)].memory->slots[offset(ref)];
-        __builtin_prefetch(&s.generation);
-        if constexpr (sizeof(slot) > 32) {
-            __builtin_prefetch(&s.item);
+        if (const memory* const in = chunks_[chunk_of(ref)].memory; in != nullptr) {
+            __builtin_prefetch(&in->slots[offset(ref)].generation);
+            if constexpr (sizeof(slot) > 32) {
+                __builtin_prefetch(&in->slots[offset(ref)].item);
+            }
         }
 #endif
     }
@@ -743,9 +770,8 @@ private:
     static constexpr unsigned chunk_bits = 6; // a chunk's slots fit one word of bits
     static constexpr std::uint64_t all = std::numeric_limits<std::uint64_t>::max();
     static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-    static constexpr std::uint32_t last_generation = std::numeric_limits<std::uint32_t>::max();
+    static constexpr std::uint32_t worn_out = std::numeric_limits<std::uint32_t>::max();
     static constexpr std::size_t most_chunks = std::size_t{1} << (31 - chunk_bits);
-
     static constexpr std::size_t chunk_size = std::size_t{1} << chunk_bits;
 
     struct memory {
@@ -756,14 +782,14 @@ private:
     struct chunk {
         deadline_slots::memory* memory{nullptr};
         std::uint64_t free{0}; // a bit for each slot
-        // Not below any generation that was used, so that the slots can be freed and come back.
+        // Above all that were given back, so that the memory can go and come again.
         std::uint32_t first_generation{0};
         std::uint32_t previous{none}; // among those with free slots
         std::uint32_t next{none};     // the same, or among those without memory
     };
 
     [[nodiscard]] static std::uint32_t chunk_of(std::uint64_t ref) noexcept {
-        return static_cast<std::uint32_t>((ref & ~mark) >> (32 + chunk_bits));
+        return static_cast<std::uint32_t>((ref & ~tag) >> (32 + chunk_bits));
     }
 
     [[nodiscard]] static std::size_t offset(std::uint64_t ref) noexcept {
@@ -792,12 +818,17 @@ private:
 
     [[gnu::noinline]] void drop_chunk(std::uint32_t id) noexcept {
         close(id);
+        --empties_;
+        forget(id);
+    }
+
+    /// Frees the memory of a chunk that is in no list.
+    void forget(std::uint32_t id) noexcept {
         chunk& c = chunks_[id];
         delete c.memory;
         c.memory = nullptr;
         c.free = 0;
-        --empties_;
-        if (c.first_generation != last_generation) {
+        if (c.first_generation != worn_out) {
             c.next = unused_id_;
             unused_id_ = id;
         }
@@ -846,9 +877,9 @@ public:
     struct block {
         record* records{nullptr};
         std::uint32_t generation{first_generation};
-        std::uint32_t live{0};     // a bit for each record
-        std::uint32_t used{0};     // records in use or used up, from the first one
-        std::uint32_t source{0};   // the lane; 0: the block is in none
+        std::uint32_t live{0};        // a bit for each record
+        std::uint32_t used{0};        // records in use or used up, from the first one
+        std::uint32_t source{0};      // the lane; 0: the block is in none
         std::uint32_t previous{none}; // in the lane
         std::uint32_t next{none};     // in the lane, or among the spare, or without memory
 
@@ -888,8 +919,8 @@ public:
         return static_cast<std::uint32_t>(ref) & (block_size - 1);
     }
 
-    [[nodiscard]] static std::uint64_t reference(std::uint32_t id, std::uint32_t generation,
-                                                 std::uint32_t at) noexcept {
+    [[nodiscard]] static std::uint64_t
+    reference(std::uint32_t id, std::uint32_t generation, std::uint32_t at) noexcept {
         return std::uint64_t{id} << 32 | generation << offset_bits | at;
     }
 
@@ -997,14 +1028,20 @@ private:
 ///
 /// Memory is O(armed entries): what is kept for reuse is at most as much as what is in use. The
 /// constant has a worst case: memory comes in blocks of 32 entries of a lane or 64 of the general
-/// part, and one survivor keeps its block.
+/// part, and one survivor keeps its block. What never shrinks is a table of the blocks, with a byte
+/// for each entry there was at the busiest moment.
+///
+/// Amortised costs come in pieces: the longest pause is to split or to sweep a leaf of 4,096
+/// entries, tens of microseconds; with more entries for one and the same nanosecond in the general
+/// part, to copy those as their number doubles, and to sweep them when half are cancelled.
 ///
 /// `Item` is a small value, copied in and out. Not copyable; movable, and handles and lanes move
 /// along. Not safe to use from two threads at once.
 template <class Item>
 class deadline_index {
-    static_assert(std::is_trivially_copyable_v<Item> && std::is_default_constructible_v<Item>,
-                  "an Item is a small plain value, such as an id");
+    static_assert(
+        std::is_trivially_copyable_v<Item> && std::is_default_constructible_v<Item>,
+        "an Item is a small plain value, such as an id");
 
 public:
     using item_type = Item;
@@ -1192,9 +1229,8 @@ public:
 
     /// Disarms everything; no handle is armed afterwards, lanes stay open. Linear.
     void clear() noexcept {
-        for (; !tree_.empty(); tree_.pop_front(alive{&slots_})) {
-            slots_.give(tree_.front().ref);
-        }
+        tree_.clear();
+        slots_.clear();
         for (lane& l : lanes_) {
             while (l.last != none) {
                 unlink(l.last);
@@ -1226,7 +1262,9 @@ private:
         const detail::deadline_slots<Item>* slots;
 
         bool operator()(std::uint64_t ref) const noexcept { return slots->find(ref) != nullptr; }
-        [[gnu::always_inline]] void will_need(std::uint64_t ref) const noexcept { slots->prefetch(ref); }
+        [[gnu::always_inline]] void will_need(std::uint64_t ref) const noexcept {
+            slots->prefetch(ref);
+        }
     };
 
     // Flipping the sign makes the unsigned order the signed one.
@@ -1327,7 +1365,7 @@ private:
         return item;
     }
 
-    /// Takes a block without armed entries out of its lane.
+    /// Takes a block out of its lane, and disarms what is left in it.
     void unlink(std::uint32_t id) noexcept {
         const block& b = blocks_[id];
         lane& l = lanes_[b.source];
@@ -1366,7 +1404,8 @@ private:
         }
     }
 
-    /// Says what is the deadline of the first entry of a source (`never`: it has none) and has it play its matches again. O(log lanes).
+    /// Says what is the deadline of the first entry of a source (`never`: it has none) and has it
+    /// play its matches again. O(log lanes).
     void set_head(std::uint32_t source, time_point deadline) noexcept {
         if (heads_.empty() || (source == front_source_ && deadline < runner_up_)) {
             front_ = deadline;
@@ -1383,8 +1422,8 @@ private:
     void play(std::size_t at) noexcept {
         const std::uint32_t a = bracket_[2 * at];
         const std::uint32_t b = bracket_[2 * at + 1];
-        const bool second = heads_[b] < heads_[a] ||
-                            (heads_[b] == heads_[a] && head_order(b) < head_order(a));
+        const bool second =
+            heads_[b] < heads_[a] || (heads_[b] == heads_[a] && head_order(b) < head_order(a));
         bracket_[at] = second ? b : a;
     }
 

@@ -29,9 +29,13 @@ struct lease_holder {
     atomic<std::uint64_t> prefetch{100};
     /// Receives that wait in the queue; while there are any, new ones queue up behind them.
     atomic<std::uint32_t> waiting{0};
+    /// Any of: it has waiters, is not open, is paused. Then its receives go through the lock.
+    atomic<bool> needs_lock{false};
     atomic<bool> is_open{true};
     atomic<bool> is_paused{false};
-    duration ack_timeout{0}; ///< The queue's.
+    /// How long a lease of the fast path lasts from the coarse clock's time: the queue's ack
+    /// timeout and the clock's resolution, by which it may be late, so that none ends early.
+    duration lease_span{0};
     std::uint32_t number = 0;
     bool acks_on_delivery = false;
 
@@ -46,12 +50,21 @@ struct lease_holder {
 
     // Under the queue's lock.
     std::int32_t priority = 0;
+    bool is_closed = false; ///< It gave back what it held: its deliveries are stale.
     std::uint64_t joined = 0;
     bool single_active = false;
     duration auto_extend{0};
     std::string name{};
     std::uint64_t slow_settlements = 0; ///< Of the settled ones, those that were not acks.
 
+    /// After `waiting`, `is_open` or `is_paused` has changed, with the queue's lock held.
+    void update_needs_lock() noexcept {
+        needs_lock.store(
+            waiting.load(std::memory_order_relaxed) != 0 ||
+                !is_open.load(std::memory_order_relaxed) ||
+                is_paused.load(std::memory_order_relaxed),
+            std::memory_order_release);
+    }
     [[nodiscard]] std::uint64_t held() const noexcept {
         return taken.load(std::memory_order_relaxed) - settled.load(std::memory_order_relaxed);
     }

@@ -98,26 +98,18 @@ public:
         return !p.in->aside && id_of(p) >= ring_.next();
     }
 
-    /// Calls `f(place)` for every position that was published, by id; those moved aside last, by
-    /// id as well, so that the order is the same in every run.
+    /// Calls `f(place)` for every position, those moved aside included, in the order of ids.
     template <class F>
     void for_each_place(F&& f) {
         std::vector<chunk_type*> chunks;
         ring_.for_each_chunk([&](chunk_type& c) { chunks.push_back(&c); });
-        std::vector<chunk_type*> others;
         for (auto& [id, c] : asides_) {
-            others.push_back(c);
+            chunks.push_back(c);
         }
-        const auto by_base = [](const chunk_type* a, const chunk_type* b) {
-            return a->base < b->base;
-        };
-        std::sort(others.begin(), others.end(), by_base);
-        chunks.insert(chunks.end(), others.begin(), others.end());
-        std::inplace_merge(
-            chunks.begin(),
-            chunks.end() - static_cast<std::ptrdiff_t>(others.size()),
-            chunks.end(),
-            by_base);
+        std::sort(chunks.begin(), chunks.end(), [](const chunk_type* x, const chunk_type* y) {
+            // A message moved aside keeps the id of its old place, which is done.
+            return x->base != y->base ? x->base < y->base : x->aside < y->aside;
+        });
         for (chunk_type* c : chunks) {
             const std::uint32_t capacity = c->capacity; // an aside chunk may end inside `f`
             for (std::uint32_t i = c->cursor; i < capacity; ++i) {

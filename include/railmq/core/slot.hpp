@@ -27,6 +27,7 @@ enum class slot_state : std::uint8_t {
 /// | 0-3 | `slot_state` |
 /// | 4 | the slot has `message_details` |
 /// | 5 | settling it needs the queue's lock |
+/// | 6 | in a delivery's copy: its lease is known to be lost |
 /// | 8-15 | handles whose lease was taken away and that may still read the payload |
 /// | 16-39 | the holder's number |
 /// | 40-63 | times handed out, which is also the lease's generation |
@@ -34,6 +35,7 @@ class slot_word {
 public:
     static constexpr std::uint64_t details_bit = 1ULL << 4;
     static constexpr std::uint64_t slow_bit = 1ULL << 5;
+    static constexpr std::uint64_t stale_bit = 1ULL << 6;
     static constexpr std::uint32_t max_pins = 0xff;
     static constexpr std::uint32_t max_owner = 0xffffff;
     static constexpr std::uint32_t max_tag = 0xffffff;
@@ -81,7 +83,7 @@ public:
     }
     /// Whether both words speak of the same lease, whatever the flags and pins.
     [[nodiscard]] constexpr bool same_lease(slot_word other) const noexcept {
-        constexpr std::uint64_t compared = ~(0xff00ULL | details_bit | slow_bit);
+        constexpr std::uint64_t compared = ~(0xff00ULL | details_bit | slow_bit | stale_bit);
         return (bits_ & compared) == (other.bits_ & compared);
     }
 

@@ -166,6 +166,15 @@ public:
         return c->at(sequence & (capacity_ - 1));
     }
 
+    /// The slot behind `s` in the same chunk.
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE slot_type* next_slot(slot_type* s) const noexcept {
+        return reinterpret_cast<slot_type*>(reinterpret_cast<std::byte*>(s) + stride_);
+    }
+    /// How many positions from `sequence` on lie in its chunk.
+    [[nodiscard]] std::uint64_t run_from(std::uint64_t sequence) const noexcept {
+        return capacity_ - (sequence & (capacity_ - 1));
+    }
+
     /// Claims up to `max` ready messages in a row for a consumer; all lie in `cache.in`.
     RAILMQ_ALWAYS_INLINE take_status try_take(
         std::uint32_t max,
@@ -189,13 +198,18 @@ public:
             // The chunk may have been recycled since `next` was read; then `next` has moved, and
             // whatever is read here, the exchange below fails.
             const std::uint64_t index = n - cache.base;
-            const slot_state state = cache.in->at(index)->load().state();
+            slot_type* at = cache.in->at(index);
+            const slot_state state = at->load().state();
             if (state == slot_state::ready) {
-                const auto limit = static_cast<std::uint32_t>(
-                    std::min<std::uint64_t>(max, capacity_ - index));
                 std::uint32_t k = 1;
-                while (k < limit && cache.in->at(index + k)->load().state() == slot_state::ready) {
-                    ++k;
+                if (max > 1) {
+                    const auto limit = static_cast<std::uint32_t>(
+                        std::min<std::uint64_t>(max, capacity_ - index));
+                    for (at = next_slot(at); k < limit; ++k, at = next_slot(at)) {
+                        if (at->load().state() != slot_state::ready) {
+                            break;
+                        }
+                    }
                 }
                 // Sequentially consistent: see `queue_machine::recompute_due`.
                 if (next_.compare_exchange_weak(
@@ -299,8 +313,9 @@ public:
         }
         c->base = base;
         c->cursor = 0;
-        for (std::uint32_t i = 0; i < capacity_; ++i) {
-            c->at(i)->word.store(0, std::memory_order_relaxed);
+        slot_type* at = c->at(0);
+        for (std::uint32_t i = capacity_; i != 0; --i, at = next_slot(at)) {
+            at->word.store(0, std::memory_order_relaxed);
         }
         line_.back() = c;
         directory_.load(std::memory_order_relaxed)->store(base / capacity_, c);
@@ -484,15 +499,16 @@ private:
             [](const chunk_type* c, std::uint64_t b) { return c->base < b; });
     }
 
-    [[nodiscard]] static bool complete(chunk_type* c) noexcept {
-        while (c->cursor < c->capacity) {
-            const slot_word w = c->at(c->cursor)->load();
-            if (w.state() != slot_state::done || w.pins() != 0) {
-                return false;
+    [[nodiscard]] bool complete(chunk_type* c) const noexcept {
+        std::uint32_t i = c->cursor;
+        for (slot_type* at = c->at(i); i != capacity_; ++i, at = next_slot(at)) {
+            // Done, and no handle is left that reads it.
+            if (at->word.load(std::memory_order_acquire) != slot_word{slot_state::done}.bits()) {
+                break;
             }
-            ++c->cursor;
         }
-        return true;
+        c->cursor = i;
+        return i == capacity_;
     }
 
     void recycle(chunk_type* c) noexcept { spare_.push_back(c); }

@@ -88,11 +88,19 @@ public:
 
     /// Posts the completion. Called once, by whoever took the operation out of the queue.
     void complete() noexcept {
+        if (std::exchange(uses_timer_, false)) {
+            queue_->broker().leave_async_timer();
+        }
         auto executor = executor_;
         boost::asio::post(executor, boost::asio::bind_executor(executor, completion{&self()}));
     }
 
 protected:
+    /// Lets deadlines pass while this operation waits.
+    void use_timer() {
+        uses_timer_ = true;
+        queue_->broker().template use_async_timer<wake_up_timer<Runtime>>(executor_);
+    }
     void set_result(error_code ec) noexcept { result_ = ec; }
 
     Handler handler_;
@@ -125,7 +133,7 @@ private:
         if (slot.is_connected()) {
             slot.clear();
         }
-        auto work = op->work_;
+        [[maybe_unused]] auto work = op->work_;
         auto result = op->take_result();
         const error_code ec = op->result_;
         Handler handler{std::move(op->handler_)};
@@ -146,6 +154,7 @@ private:
         std::declval<executor_type&>(),
         boost::asio::execution::outstanding_work.tracked))>;
     error_code result_{};
+    bool uses_timer_ = false;
     work_type work_;
 };
 
@@ -183,7 +192,7 @@ public:
         }
         op->connect();
         const auto keep = op->queue_;
-        keep->broker().template use_async_timer<wake_up_timer<Runtime>>(op->executor_);
+        op->use_timer();
         enum class step : std::uint8_t { done, waits, again };
         for (;;) {
             const step s = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
@@ -191,7 +200,7 @@ public:
                     return step::done;
                 }
                 if (m.is_drained() || !state->is_open.load(std::memory_order_relaxed)) {
-                    op->set_result(errc::closed);
+                    op->set_result(m.close_reason());
                     return step::done;
                 }
                 return m.wait_to_receive(*op) ? step::waits : step::again;
@@ -262,7 +271,7 @@ public:
         }
         op->connect();
         const auto keep = op->queue_;
-        keep->broker().template use_async_timer<wake_up_timer<Runtime>>(op->executor_);
+        op->use_timer();
         enum class step : std::uint8_t { done, waits, again };
         for (;;) {
             const step s = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
@@ -274,7 +283,7 @@ public:
                     return step::done;
                 }
                 if (m.is_drained() || !state->is_open.load(std::memory_order_relaxed)) {
-                    op->set_result(errc::closed);
+                    op->set_result(m.close_reason());
                     return step::done;
                 }
                 return m.wait_to_receive(*op) ? step::waits : step::again;
@@ -356,11 +365,11 @@ public:
         }
         op->connect();
         const auto keep = op->queue_;
-        keep->broker().template use_async_timer<wake_up_timer<Runtime>>(op->executor_);
+        op->use_timer();
         const bool done = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
             const errc e = m.send(op->payload, op->props, now, fx, op->id);
             if (e == errc::queue_full && m.options().overflow == overflow_policy::wait) {
-                m.wait_to_send(*op);
+                m.wait_to_send(*op, now, fx);
                 return false;
             }
             op->holds_ = e != errc{};

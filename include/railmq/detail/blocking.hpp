@@ -7,7 +7,8 @@ namespace railmq::detail {
 
 /// Blocks until a queue, or one consumer of it, has nothing left to do, at most for `limit`.
 /// Of a queue: nothing held, and unless `only_held`, nothing ready or delayed either.
-/// False: not within the limit, or the queue was closed meanwhile.
+/// False: not within the limit, or the queue was closed meanwhile. A handler of the broker does not
+/// wait: it could be waiting for its own end.
 template <class Runtime>
 [[nodiscard]] bool wait_for_idle(
     queue_core<Runtime>& q,
@@ -29,7 +30,8 @@ template <class Runtime>
         m.wait_for_idle(w);
         m.serve(now, fx);
     });
-    if (!owner.block(w.thread, until)) {
+    const bool in_handler = handler_of == &owner;
+    if (in_handler ? !w.thread.spot.finished() : !owner.block(w.thread, until)) {
         const bool was_served = q.locked([&](auto& m, time_point, auto&) {
             if (!w.is_linked()) {
                 return true;

@@ -109,8 +109,8 @@ struct sleeper : boost::intrusive::list_base_hook<> {
 
 /// What the queues of one broker share: time, memory, names, deadlines.
 ///
-/// Lock order: a queue's lock, then the deadline list's; the names' lock and the sleepers' lock
-/// are held alone.
+/// Lock order: a queue's lock, then the deadline list's, or the sleepers' and a parking spot's;
+/// the names' lock is held alone.
 template <class Runtime>
 class broker_core : public std::enable_shared_from_this<broker_core<Runtime>> {
 public:
@@ -244,11 +244,15 @@ public:
         return q;
     }
 
-    /// From now on nothing can be opened. Returns what there is.
+    /// From now on nothing can be opened. Returns what there is, to the first caller alone.
     [[nodiscard]] std::vector<std::shared_ptr<queue_type>> close() {
-        auto all = queues();
         std::lock_guard guard{names_mutex_};
-        closed_ = true;
+        std::vector<std::shared_ptr<queue_type>> all;
+        if (!std::exchange(closed_, true)) {
+            for (const auto& [name, queue] : names_) {
+                all.push_back(queue);
+            }
+        }
         return all;
     }
     void forget_all() {
@@ -280,8 +284,7 @@ public:
 
     /// Whether something may be due anywhere: cheap, and never wrong when it says no.
     [[nodiscard]] RAILMQ_ALWAYS_INLINE bool is_due_at(time_point coarse) const noexcept {
-        return saturating_add(coarse, clock_.resolution()).time_since_epoch().count() >=
-               due_.load(std::memory_order_relaxed);
+        return coarse.time_since_epoch().count() >= maybe_due_.load(std::memory_order_relaxed);
     }
     [[nodiscard]] bool is_due() const noexcept { return is_due_at(clock_.coarse_now()); }
     [[nodiscard]] time_point due() const noexcept { return time_point{duration{due_.load()}}; }
@@ -335,7 +338,16 @@ public:
     void use_async_timer(const Executor& executor) {
         if constexpr (Runtime::concurrent) {
             std::unique_lock lock{sleepers_mutex_};
+            ++async_users_;
+            if (timer_stopped_) {
+                return;
+            }
             if (on_lower_due_) {
+                if (async_users_ == 1) {
+                    const auto arm = on_lower_due_;
+                    lock.unlock();
+                    arm();
+                }
                 return;
             }
             auto where = options_.executor;
@@ -349,17 +361,36 @@ public:
             }
             auto timer = std::make_shared<Timer>(this->weak_from_this(), where);
             on_lower_due_ = [timer] { timer->arm(); };
+            pause_timer_ = [timer] { timer->pause(); };
             stop_timer_ = [timer] { timer->stop(); };
             lock.unlock();
             timer->arm();
+        }
+    }
+    /// One asynchronous operation has ended. Without any, the timer rests, so that it does not keep
+    /// its execution context busy.
+    void leave_async_timer() {
+        if constexpr (Runtime::concurrent) {
+            std::function<void()> pause;
+            {
+                std::lock_guard guard{sleepers_mutex_};
+                if (--async_users_ == 0) {
+                    pause = pause_timer_;
+                }
+            }
+            if (pause) {
+                pause();
+            }
         }
     }
     void stop_async_timer() {
         std::function<void()> stop;
         {
             std::lock_guard guard{sleepers_mutex_};
+            timer_stopped_ = true;
             stop = std::exchange(stop_timer_, nullptr);
             on_lower_due_ = nullptr;
+            pause_timer_ = nullptr;
         }
         if (stop) {
             stop();
@@ -392,8 +423,12 @@ private:
     }
 
     void publish_due() noexcept {
-        due_.store(
-            (due_queues_.empty() ? never : due_queues_.begin()->first).time_since_epoch().count());
+        const time_point next = due_queues_.empty() ? never : due_queues_.begin()->first;
+        due_.store(next.time_since_epoch().count());
+        // The coarse clock may be late by its resolution: from then on the exact one is asked.
+        maybe_due_.store(
+            next == never ? never.time_since_epoch().count()
+                          : saturating_add(next, -clock_.resolution()).time_since_epoch().count());
     }
 
     [[nodiscard]] static std::string default_name(std::string_view queue) {
@@ -462,10 +497,14 @@ private:
     typename Runtime::mutex sleepers_mutex_{};
     boost::intrusive::list<sleeper<Runtime>> sleepers_{};
     std::function<void()> on_lower_due_{};
+    std::function<void()> pause_timer_{};
     std::function<void()> stop_timer_{};
+    std::uint64_t async_users_ = 0;
+    bool timer_stopped_ = false;
 
-    alignas(64) typename Runtime::template atomic<std::int64_t> due_{
+    alignas(64) typename Runtime::template atomic<std::int64_t> maybe_due_{
         never.time_since_epoch().count()};
+    typename Runtime::template atomic<std::int64_t> due_{never.time_since_epoch().count()};
 };
 
 } // namespace detail

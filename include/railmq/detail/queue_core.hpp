@@ -23,10 +23,12 @@ class queue_core;
 template <class Runtime>
 struct consumer_state : core::lease_holder<Runtime> {
     explicit consumer_state(std::shared_ptr<queue_core<Runtime>> q) noexcept
-        : queue{std::move(q)} {}
+        : queue{std::move(q)}, owner{&queue->broker()}, ring{&queue->ring()} {}
 
     std::shared_ptr<queue_core<Runtime>> queue;
-    bool is_closed = false; ///< With the queue's lock held.
+    // What the fast path needs, without a way through the queue.
+    broker_core<Runtime>* owner;
+    core::slot_ring<Runtime>* ring;
 };
 
 /// A queue: its machine, its lock, and what its decisions set in motion.
@@ -94,6 +96,13 @@ public:
     auto locked_and_current(F&& f) {
         broker_->catch_up();
         return locked(std::forward<F>(f));
+    }
+
+    /// A send that never came to the machine has failed: it is counted, and noticed.
+    void count_refused(errc why) {
+        locked([&](machine_type& m, time_point now, effects_type& fx) {
+            m.count_refused(why, now, fx);
+        });
     }
 
     /// Settles a lease through the machine; destroys the consumer's state if that was its last
@@ -207,6 +216,16 @@ public:
     /// locks, so that it is never in both queues and never in neither.
     void move_dying();
 
+    /// Tells the broker of the queue's next deadline when a change, made under the lock, is over.
+    struct lower_due_later {
+        queue_core& queue;
+        time_point now;
+        ~lower_due_later() { queue.lower_due(queue.machine_.next_due(now)); }
+        lower_due_later(queue_core& q, time_point t) noexcept : queue{q}, now{t} {}
+        lower_due_later(const lower_due_later&) = delete;
+        lower_due_later& operator=(const lower_due_later&) = delete;
+    };
+
 private:
     using atomic_due = typename Runtime::template atomic<std::int64_t>;
 
@@ -217,14 +236,6 @@ private:
         after(queue_core& q, effects_type& e) noexcept : queue{q}, fx{e} {}
         after(const after&) = delete;
         after& operator=(const after&) = delete;
-    };
-    struct lower_due_later {
-        queue_core& queue;
-        time_point now;
-        ~lower_due_later() { queue.lower_due(queue.machine_.next_due(now)); }
-        lower_due_later(queue_core& q, time_point t) noexcept : queue{q}, now{t} {}
-        lower_due_later(const lower_due_later&) = delete;
-        lower_due_later& operator=(const lower_due_later&) = delete;
     };
 
     /// Runs `f` under the lock, then ends the consumer's state if no handle of it is left.
@@ -338,7 +349,8 @@ bool queue_core<Runtime>::move_one_death(
                 n.cycle = cycle;
                 fx.note(std::move(n));
             }
-            machine_.finish_death(*m, machine_type::fate::discarded, true, now, fx);
+            using fate = typename machine_type::fate;
+            machine_.finish_death(*m, cycle ? fate::cycle : fate::discarded, true, now, fx);
             return true;
         }
         errc e = unusable;
@@ -481,7 +493,7 @@ void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
         if (!sleepers_.empty()) {
             sleepers_.front().spot.poke();
         }
-        if (on_lower_due_) {
+        if (on_lower_due_ && async_users_ != 0) {
             on_lower_due_();
         }
     }

@@ -47,6 +47,12 @@ public:
             }
         });
     }
+    /// Nobody waits: the timer rests until it is armed again.
+    void pause() {
+        const std::lock_guard guard{mutex_};
+        armed_for_ = never;
+        timer_.cancel();
+    }
     void stop() {
         const std::lock_guard guard{mutex_};
         stopped_ = true;

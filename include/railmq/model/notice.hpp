@@ -88,7 +88,6 @@ struct consumer_closed : event {
 struct consumer_activated : event {
     std::uint32_t consumer = 0;
 };
-struct queue_opened : event {};
 struct queue_closed : event {
     std::uint64_t undelivered = 0;
 };
@@ -113,7 +112,6 @@ using notice = std::variant<
     notices::consumer_opened,
     notices::consumer_closed,
     notices::consumer_activated,
-    notices::queue_opened,
     notices::queue_closed>;
 
 /// Gets every notice of a broker, on the thread that caused it, outside every lock: it may call

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <ratio>
 
 namespace railmq {
 
@@ -47,13 +48,20 @@ template <class Rep, class Period>
 [[nodiscard]] constexpr duration saturating_duration(std::chrono::duration<Rep, Period> d) noexcept {
     using wide = std::chrono::duration<long double, std::nano>;
     const auto n = wide{d}.count();
+    if (!(n == n)) {
+        return duration::zero(); // not a number
+    }
     if (n >= static_cast<long double>(std::numeric_limits<std::int64_t>::max())) {
         return duration::max();
     }
     if (n <= static_cast<long double>(std::numeric_limits<std::int64_t>::min())) {
         return duration::min();
     }
-    return std::chrono::duration_cast<duration>(d);
+    if constexpr (std::ratio_divide<Period, std::nano>::den == 1) {
+        return std::chrono::duration_cast<duration>(d); // whole nanoseconds: exact
+    } else {
+        return duration{static_cast<std::int64_t>(n)};
+    }
 }
 
 } // namespace railmq

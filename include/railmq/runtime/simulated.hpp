@@ -35,6 +35,29 @@
 
 namespace railmq {
 
+class simulation;
+
+/// A simulation as an Asio executor: what is posted runs in order, when the simulation runs.
+class simulation_executor {
+public:
+    explicit simulation_executor(simulation& s) noexcept : sim_{&s} {}
+
+    [[nodiscard]] boost::asio::execution_context& query(
+        boost::asio::execution::context_t) const noexcept;
+    [[nodiscard]] static constexpr boost::asio::execution::blocking_t query(
+        boost::asio::execution::blocking_t) noexcept {
+        return boost::asio::execution::blocking.never;
+    }
+    template <class F>
+    void execute(F&& f) const;
+
+    friend bool operator==(const simulation_executor&, const simulation_executor&) noexcept =
+        default;
+
+private:
+    simulation* sim_;
+};
+
 /// A world of its own: virtual time, one thread, and all the chance there is, from one seed.
 /// Brokers made in it run the code that production runs; time passes only when the simulation is
 /// told to, or when a blocking call waits. Equal seeds and equal calls give equal runs.
@@ -42,7 +65,7 @@ namespace railmq {
 /// Thread safety: none. Everything in a simulation belongs to one thread.
 class simulation {
 public:
-    class executor_type;
+    using executor_type = simulation_executor;
 
     /// Something that has its own deadlines: a broker.
     class source {
@@ -73,7 +96,7 @@ public:
     [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
     /// The simulation's random numbers: the only source of chance in it.
     [[nodiscard]] random_engine& random() noexcept { return random_; }
-    [[nodiscard]] executor_type get_executor() noexcept;
+    [[nodiscard]] executor_type get_executor() noexcept { return executor_type{*this}; }
 
     /// Moves time on by `d`; everything that falls due happens on the way, each at its own moment
     /// and in order of (time, creation). Negative durations are refused with `errc::invalid_argument`.
@@ -297,35 +320,18 @@ private:
     std::vector<source*> sources_{};
     std::deque<boost::asio::any_completion_handler<void()>> ready_{};
 
-    friend class executor_type;
+    friend class simulation_executor;
 };
 
-/// The simulation as an Asio executor: what is posted runs in order, when the simulation runs.
-class simulation::executor_type {
-public:
-    explicit executor_type(simulation& s) noexcept : sim_{&s} {}
+inline boost::asio::execution_context& simulation_executor::query(
+    boost::asio::execution::context_t) const noexcept {
+    return sim_->context_;
+}
 
-    [[nodiscard]] boost::asio::execution_context& query(
-        boost::asio::execution::context_t) const noexcept {
-        return sim_->context_;
-    }
-    [[nodiscard]] static constexpr boost::asio::execution::blocking_t query(
-        boost::asio::execution::blocking_t) noexcept {
-        return boost::asio::execution::blocking.never;
-    }
-
-    template <class F>
-    void execute(F&& f) const {
-        sim_->post(boost::asio::any_completion_handler<void()>(std::forward<F>(f)));
-    }
-
-    friend bool operator==(const executor_type&, const executor_type&) noexcept = default;
-
-private:
-    simulation* sim_;
-};
-
-inline simulation::executor_type simulation::get_executor() noexcept { return executor_type{*this}; }
+template <class F>
+void simulation_executor::execute(F&& f) const {
+    sim_->post(boost::asio::any_completion_handler<void()>(std::forward<F>(f)));
+}
 
 /// The test and simulation runtime: virtual time, one thread, no locks.
 struct simulated : core::single_threaded {
