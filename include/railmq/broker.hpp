@@ -37,7 +37,8 @@ struct simulation_link {};
 template <>
 struct simulation_link<simulated> final : simulation::source {
     simulation_link(simulation& s, std::shared_ptr<broker_core<simulated>> c)
-        : sim{s}, core{std::move(c)} {
+        : sim{s}
+        , core{std::move(c)} {
         sim.add(*this);
     }
     simulation_link(const simulation_link&) = delete;
@@ -67,17 +68,13 @@ public:
     using runtime_type = Runtime;
 
     /// A broker on the real clock. Throws `invalid_argument` for options out of range.
-    explicit basic_broker(broker_options o = {})
-        requires Runtime::concurrent
-    {
+    explicit basic_broker(broker_options o = {}) requires Runtime::concurrent {
         require(validate(o));
         const std::uint64_t seed = o.seed != 0 ? o.seed : Runtime::entropy();
         core_ = std::make_shared<core_type>(typename Runtime::clock{}, std::move(o), seed);
     }
     /// A broker in a simulation, which must outlive it.
-    explicit basic_broker(simulation& sim, broker_options o = {})
-        requires(!Runtime::concurrent)
-    {
+    explicit basic_broker(simulation& sim, broker_options o = {}) requires(!Runtime::concurrent) {
         require(validate(o));
         const std::uint64_t seed = o.seed != 0 ? o.seed : sim.random()();
         core_ = std::make_shared<core_type>(typename Runtime::clock{sim}, std::move(o), seed);
@@ -117,8 +114,8 @@ public:
     [[nodiscard]] std::optional<basic_queue<T, Runtime>> find_queue(std::string_view name) const;
 
     /// Removes a queue and everything in it; waiting calls on it end with `not_found`. Refused with
-    /// `would_block` while consumers hold messages of it, unless `force` is set: then these become
-    /// stale. Errors: `not_found`.
+    /// `would_block` while consumers hold messages of it, unless `force` is set: what they hold can
+    /// still be read and settled. Errors: `not_found`.
     void delete_queue(std::string_view name, error_code& ec, bool force = false);
     void delete_queue(std::string_view name, bool force = false) {
         error_code ec;
@@ -153,7 +150,8 @@ public:
     /// can still be read. What is in the queues is gone with the last handle. Returns how many
     /// messages were not settled. Closing again does nothing and returns 0.
     std::uint64_t close() noexcept;
-    /// Takes no more sends, lets consumers empty the queues for at most that long, then closes.
+    /// Takes no more sends but those of its own plain handlers, whose work would be lost otherwise,
+    /// lets consumers empty the queues for at most that long, then closes.
     /// Returns how many messages were left.
     std::uint64_t close(drain_for limit);
 
@@ -248,9 +246,8 @@ std::uint64_t basic_broker<Runtime>::close(drain_for limit) {
     }
     const time_point until = saturating_add(core_->clock().now(), limit.time);
     for (const auto& q : core_->queues()) {
-        q->locked_and_current([](auto& m, time_point now, auto& fx) {
-            m.close_queue(errc::closed, false, now, fx);
-        });
+        q->locked_and_current(
+            [](auto& m, time_point now, auto& fx) { m.close_queue(errc::closed, false, now, fx); });
     }
     for (const auto& q : core_->queues()) {
         // A dead-letter queue that nobody reads has nothing to drain.

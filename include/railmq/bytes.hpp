@@ -74,7 +74,9 @@ public:
         : bytes{std::as_bytes(std::span{content.data(), content.size()})} {}
 
     bytes(const bytes& other) noexcept
-        : data_{other.data_}, size_{other.size_}, block_{other.block_} {
+        : data_{other.data_}
+        , size_{other.size_}
+        , block_{other.block_} {
         if (block_ != nullptr) {
             block_->references.fetch_add(1, std::memory_order_relaxed);
         }
@@ -111,7 +113,9 @@ private:
     friend class detail::byte_arena;
 
     bytes(const std::byte* data, std::size_t size, detail::byte_block* block) noexcept
-        : data_{data}, size_{size}, block_{block} {}
+        : data_{data}
+        , size_{size}
+        , block_{block} {}
 
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
@@ -139,9 +143,7 @@ public:
     /// Copies `content` in. The budget's owner is kept alive for as long as a block is.
     /// `memory_limit` when there is no room in the budget; then the result is empty.
     [[nodiscard]] bytes copy(
-        std::span<const std::byte> content,
-        const std::shared_ptr<Budget>& budget,
-        error_code& ec) {
+        std::span<const std::byte> content, const std::shared_ptr<Budget>& budget, error_code& ec) {
         ec = {};
         if (content.empty()) {
             return {};
@@ -176,9 +178,8 @@ private:
         std::shared_ptr<void> charge;
         byte_block* made = nullptr;
         try {
-            charge = std::shared_ptr<void>(nullptr, [budget, capacity](void*) noexcept {
-                budget->release(capacity);
-            });
+            charge = std::shared_ptr<void>(
+                nullptr, [budget, capacity](void*) noexcept { budget->release(capacity); });
         } catch (...) {
             budget->release(capacity);
             throw;

@@ -45,7 +45,8 @@ public:
 
     /// Refers to no queue; every receive reports `closed`.
     basic_consumer() noexcept = default;
-    basic_consumer(basic_consumer&& other) noexcept : state_{std::exchange(other.state_, nullptr)} {}
+    basic_consumer(basic_consumer&& other) noexcept
+        : state_{std::exchange(other.state_, nullptr)} {}
     basic_consumer& operator=(basic_consumer&& other) noexcept {
         if (this != &other) {
             close();
@@ -207,15 +208,15 @@ private:
     template <class, class, class, class>
     friend class detail::subscription_state;
 
-    explicit basic_consumer(state_type* s) noexcept : state_{s} {}
+    explicit basic_consumer(state_type* s) noexcept
+        : state_{s} {}
 
     template <class Rep, class Period>
     [[nodiscard]] time_point limit_for(std::chrono::duration<Rep, Period> timeout) const {
         if (state_ == nullptr || timeout <= timeout.zero()) {
             return time_point::min();
         }
-        return saturating_add(
-            state_->queue->broker().clock().now(), saturating_duration(timeout));
+        return saturating_add(state_->queue->broker().clock().now(), saturating_duration(timeout));
     }
 
     /// Takes up to `max` messages on the fast path. 0: none, or they have to go through the lock.
@@ -236,7 +237,8 @@ private:
     [[nodiscard]] RAILMQ_NOINLINE std::optional<delivery_type>
     receive_until(time_point limit, error_code& ec);
     template <class Sink>
-    RAILMQ_NOINLINE bool receive_slow(std::size_t max, time_point limit, Sink&& sink, error_code& ec);
+    RAILMQ_NOINLINE bool
+    receive_slow(std::size_t max, time_point limit, Sink&& sink, error_code& ec);
     void set_paused(bool on);
     /// Cancels, and waits until everything it holds is settled. False: not within `limit`.
     bool drain(drain_for limit);
@@ -246,8 +248,7 @@ private:
 
 template <class T, class Runtime>
 template <class Sink>
-std::size_t
-basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_empty) {
+std::size_t basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_empty) {
     state_type& s = *state_;
     const time_point now = s.owner->clock().coarse_now();
     const std::uint64_t room = s.room();
@@ -257,8 +258,8 @@ basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, bool& is_emp
     auto& ring = *s.ring;
     std::uint64_t first = 0;
     std::uint32_t count = 0;
-    const auto want = static_cast<std::uint32_t>(
-        std::min({std::uint64_t{max}, room, std::uint64_t{1} << 16}));
+    const auto want =
+        static_cast<std::uint32_t>(std::min({std::uint64_t{max}, room, std::uint64_t{1} << 16}));
     const auto status = ring.try_take(want, s.cache, first, count);
     if (status != ring_type::take_status::ok) {
         is_empty = status == ring_type::take_status::empty;
@@ -310,10 +311,7 @@ basic_consumer<T, Runtime>::receive_until(time_point limit, error_code& ec) {
 template <class T, class Runtime>
 template <class Sink>
 bool basic_consumer<T, Runtime>::receive_slow(
-    std::size_t max,
-    time_point limit,
-    Sink&& sink,
-    error_code& ec) {
+    std::size_t max, time_point limit, Sink&& sink, error_code& ec) {
     ec = {};
     state_type& s = *state_;
     queue_type& q = *s.queue;
@@ -469,9 +467,8 @@ void basic_consumer<T, Runtime>::prefetch(std::size_t n) {
 template <class T, class Runtime>
 void basic_consumer<T, Runtime>::set_paused(bool on) {
     if (state_ != nullptr) {
-        state_->queue->locked_and_current([&](auto& m, time_point now, auto& fx) {
-            m.set_paused(*state_, on, now, fx);
-        });
+        state_->queue->locked_and_current(
+            [&](auto& m, time_point now, auto& fx) { m.set_paused(*state_, on, now, fx); });
     }
 }
 

@@ -275,7 +275,8 @@ bool basic_delivery<T, Runtime>::settle_slow(core::settlement s) noexcept {
         return false;
     }
     if (!queue().settle(lease_, std::move(s))) {
-        lease_.word = lease_.word.with_flags(core::slot_word::stale_bit); // the value stays readable until this delivery goes
+        lease_.word = lease_.word.with_flags(
+            core::slot_word::stale_bit); // the value stays readable until this delivery goes
         return false;
     }
     lease_ = {};
@@ -395,9 +396,8 @@ T basic_delivery<T, Runtime>::take() {
 template <class T, class Runtime>
 std::stop_token basic_delivery<T, Runtime>::stop_token() const {
     require();
-    return queue().locked_and_current([&](auto& m, time_point, auto&) {
-        return m.stop_token(lease_);
-    });
+    return queue().locked_and_current(
+        [&](auto& m, time_point, auto&) { return m.stop_token(lease_); });
 }
 
 /// Acknowledges every delivery of a range and empties it. Returns how many this call settled:

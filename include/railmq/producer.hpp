@@ -91,9 +91,8 @@ public:
         if (send_plain(std::forward<U>(value), out)) {
             return out;
         }
-        return must([&](error_code& ec) {
-            return send_one(std::forward<U>(value), nullptr, never, ec);
-        });
+        return must(
+            [&](error_code& ec) { return send_one(std::forward<U>(value), nullptr, never, ec); });
     }
     template <std::convertible_to<T> U = T>
     RAILMQ_ALWAYS_INLINE receipt send(U&& value, error_code& ec) {
@@ -106,8 +105,7 @@ public:
     }
     template <std::convertible_to<T> U = T>
     receipt send(U&& value, properties p) {
-        return must(
-            [&](error_code& ec) { return send(std::forward<U>(value), std::move(p), ec); });
+        return must([&](error_code& ec) { return send(std::forward<U>(value), std::move(p), ec); });
     }
     template <std::convertible_to<T> U = T>
     receipt send(U&& value, properties p, error_code& ec) {
@@ -120,11 +118,8 @@ public:
         return send_for(std::forward<U>(value), properties{}, timeout, ec);
     }
     template <std::convertible_to<T> U = T, class Rep, class Period>
-    receipt send_for(
-        U&& value,
-        properties p,
-        std::chrono::duration<Rep, Period> timeout,
-        error_code& ec);
+    receipt
+    send_for(U&& value, properties p, std::chrono::duration<Rep, Period> timeout, error_code& ec);
 
     /// Sends without ever waiting: `queue_full` when there is no room.
     template <std::convertible_to<T> U = T>
@@ -149,11 +144,11 @@ public:
     ///
     /// Cost: one claim for as many as fit, instead of one each.
     template <std::ranges::input_range Range>
-        requires std::convertible_to<std::ranges::range_reference_t<Range>, T>
-    std::size_t send_batch(Range&& range, error_code& ec);
+    requires std::convertible_to<std::ranges::range_reference_t<Range>, T> std::size_t
+    send_batch(Range&& range, error_code& ec);
     template <std::ranges::input_range Range>
-        requires std::convertible_to<std::ranges::range_reference_t<Range>, T>
-    std::size_t send_batch(Range&& range) {
+    requires std::convertible_to<std::ranges::range_reference_t<Range>, T> std::size_t
+    send_batch(Range&& range) {
         return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), ec); });
     }
 
@@ -173,43 +168,36 @@ public:
 
     /// Sends a copy of the bytes that `content` shows, as the other forms do. The copy lies in a
     /// block that this producer fills; nothing is allocated for one message.
-    receipt send(std::string_view content)
-        requires std::same_as<T, bytes>
-    {
+    receipt send(std::string_view content) requires std::same_as<T, bytes> {
         return must([&](error_code& ec) { return send(content, ec); });
     }
-    receipt send(std::string_view content, error_code& ec)
-        requires std::same_as<T, bytes>
-    {
+    receipt send(std::string_view content, error_code& ec) requires std::same_as<T, bytes> {
         bytes b = copy(content, ec);
         return ec ? receipt{} : send(std::move(b), ec);
     }
-    receipt send(std::string_view content, properties p, error_code& ec)
-        requires std::same_as<T, bytes>
-    {
+    receipt
+    send(std::string_view content, properties p, error_code& ec) requires std::same_as<T, bytes> {
         bytes b = copy(content, ec);
         return ec ? receipt{} : send(std::move(b), std::move(p), ec);
     }
-    receipt try_send(std::string_view content, error_code& ec)
-        requires std::same_as<T, bytes>
-    {
+    receipt try_send(std::string_view content, error_code& ec) requires std::same_as<T, bytes> {
         bytes b = copy(content, ec);
         return ec ? receipt{} : try_send(std::move(b), ec);
     }
     template <std::ranges::input_range Range>
-        requires std::same_as<T, bytes> &&
-                 std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
-    std::size_t send_batch(Range&& range, error_code& ec);
+    requires std::same_as<T, bytes> &&
+        std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
+            std::size_t send_batch(Range&& range, error_code& ec);
     template <std::ranges::input_range Range>
-        requires std::same_as<T, bytes> &&
-                 std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
-    std::size_t send_batch(Range&& range) {
+    requires std::same_as<T, bytes> &&
+        std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
+            std::size_t send_batch(Range&& range) {
         return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), ec); });
     }
     /// A copy of `content` in this producer's block, to be sent by any form. Errors: `closed`,
     /// `memory_limit`, `message_too_large`.
-    [[nodiscard]] bytes copy(std::string_view content, error_code& ec)
-        requires std::same_as<T, bytes>;
+    [[nodiscard]] bytes
+    copy(std::string_view content, error_code& ec) requires std::same_as<T, bytes>;
 
     /// Whether it refers to a queue that takes messages.
     [[nodiscard]] bool is_open() const {
@@ -254,8 +242,7 @@ private:
 
     /// A null pointer for properties that say nothing.
     [[nodiscard]] static std::unique_ptr<properties> own(properties p, error_code& ec) {
-        if (p.delay < duration::zero() ||
-            (p.time_to_live && *p.time_to_live < duration::zero())) {
+        if (p.delay < duration::zero() || (p.time_to_live && *p.time_to_live < duration::zero())) {
             ec = errc::invalid_argument;
             return nullptr;
         }
@@ -269,8 +256,8 @@ private:
 
     /// Whether a value can be built in its place at once: nothing can throw in between.
     template <class U>
-    static constexpr bool builds_in_place = std::is_nothrow_constructible_v<T, U&&> &&
-                                            std::same_as<std::remove_cvref_t<U>, T>;
+    static constexpr bool builds_in_place =
+        std::is_nothrow_constructible_v<T, U&&>&& std::same_as<std::remove_cvref_t<U>, T>;
 
     /// Sends without properties on the fast path. False: nothing has happened.
     template <class U>
@@ -311,9 +298,7 @@ private:
 template <class T, class Runtime>
 template <class U>
 bool basic_producer<T, Runtime>::send_fast(
-    U&& value,
-    core::message_details* details,
-    receipt& out) {
+    U&& value, core::message_details* details, receipt& out) {
     const time_point now = owner_->clock().coarse_now();
     std::uint64_t sequence = 0;
     std::uint32_t count = 0;
@@ -347,10 +332,7 @@ bool basic_producer<T, Runtime>::send_fast(
 template <class T, class Runtime>
 template <class U>
 receipt basic_producer<T, Runtime>::send_one(
-    U&& value,
-    std::unique_ptr<properties> props,
-    time_point limit,
-    error_code& ec) {
+    U&& value, std::unique_ptr<properties> props, time_point limit, error_code& ec) {
     if (ec) {
         return {}; // the properties were refused
     }
@@ -395,8 +377,8 @@ receipt basic_producer<T, Runtime>::send_slow(
     time_point limit,
     error_code& ec) {
     auto& owner = queue_->broker();
-    const bool may_wait = limit != time_point::min() &&
-                          queue_->asked_for().overflow == overflow_policy::wait;
+    const bool may_wait =
+        limit != time_point::min() && queue_->asked_for().overflow == overflow_policy::wait;
     struct waiting : core::send_waiter {
         detail::sleeper<Runtime> thread{};
     };
@@ -405,9 +387,10 @@ receipt basic_producer<T, Runtime>::send_slow(
         static_cast<waiting*>(static_cast<core::send_waiter*>(self))->thread.spot.finish();
     };
     receipt out;
+    const bool in_handler = detail::handler_of == &owner;
     const auto attempt = [&](bool and_wait) {
         return queue_->locked_and_current([&](auto& m, time_point now, auto& fx) {
-            const errc e = m.send(held.get(), props, now, fx, out.id);
+            const errc e = m.send(held.get(), props, now, fx, out.id, in_handler);
             if (e == errc::queue_full && and_wait) {
                 w.payload = held.get();
                 w.props = std::move(props);
@@ -416,7 +399,6 @@ receipt basic_producer<T, Runtime>::send_slow(
             return e;
         });
     };
-    const bool in_handler = detail::handler_of == &owner;
     const std::uint32_t yields =
         Runtime::concurrent && may_wait && !in_handler ? owner.options().yields_before_parking : 0;
     errc e = attempt(may_wait && !in_handler && yields == 0);
@@ -474,9 +456,8 @@ receipt basic_producer<T, Runtime>::send_slow(
 }
 
 template <class T, class Runtime>
-bytes basic_producer<T, Runtime>::copy(std::string_view content, error_code& ec)
-    requires std::same_as<T, bytes>
-{
+bytes basic_producer<T, Runtime>::copy(
+    std::string_view content, error_code& ec) requires std::same_as<T, bytes> {
     ec = {};
     if (queue_ == nullptr) {
         ec = errc::closed;
@@ -504,10 +485,7 @@ bytes basic_producer<T, Runtime>::copy(std::string_view content, error_code& ec)
 template <class T, class Runtime>
 template <std::convertible_to<T> U, class Rep, class Period>
 receipt basic_producer<T, Runtime>::send_for(
-    U&& value,
-    properties p,
-    std::chrono::duration<Rep, Period> timeout,
-    error_code& ec) {
+    U&& value, properties p, std::chrono::duration<Rep, Period> timeout, error_code& ec) {
     if (queue_ == nullptr) {
         ec = errc::closed;
         return {};
@@ -519,14 +497,15 @@ receipt basic_producer<T, Runtime>::send_for(
 
 template <class T, class Runtime>
 template <std::ranges::input_range Range>
-    requires std::convertible_to<std::ranges::range_reference_t<Range>, T>
-std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
+requires std::convertible_to<std::ranges::range_reference_t<Range>, T> std::size_t
+basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
     ec = {};
     if (queue_ == nullptr) {
         ec = errc::closed;
         return 0;
     }
-    constexpr bool moves = !std::is_lvalue_reference_v<Range> && !std::ranges::borrowed_range<Range>;
+    constexpr bool moves =
+        !std::is_lvalue_reference_v<Range> && !std::ranges::borrowed_range<Range>;
     const auto forward_element = [](auto&& element) -> decltype(auto) {
         if constexpr (moves) {
             return std::move(element);
@@ -591,9 +570,9 @@ std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec
 
 template <class T, class Runtime>
 template <std::ranges::input_range Range>
-    requires std::same_as<T, bytes> &&
-             std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
-std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
+requires std::same_as<T, bytes> &&
+    std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
+        std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
     ec = queue_ == nullptr ? error_code{errc::closed} : error_code{};
     std::size_t sent = 0;
     auto it = std::ranges::begin(range);
@@ -620,7 +599,10 @@ template <class T, class Runtime>
 template <class CompletionToken>
 auto basic_producer<T, Runtime>::async_send(T value, properties p, CompletionToken&& token) {
     return boost::asio::async_initiate<CompletionToken, void(error_code, receipt)>(
-        [](auto handler, std::shared_ptr<queue_type> q, std::size_t max_bytes, T message,
+        [](auto handler,
+           std::shared_ptr<queue_type> q,
+           std::size_t max_bytes,
+           T message,
            properties props) {
             error_code ec;
             std::unique_ptr<properties> owned = own(std::move(props), ec);

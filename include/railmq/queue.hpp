@@ -75,8 +75,8 @@ public:
     subscribe(Executor executor, Handler handler, subscribe_options o = {}) const;
 
     /// Copies of up to `max` ready messages, in the order in which they would be handed out.
-    [[nodiscard]] std::vector<peeked<T>> peek(std::size_t max = 1) const
-        requires std::copy_constructible<T>;
+    [[nodiscard]] std::vector<peeked<T>>
+    peek(std::size_t max = 1) const requires std::copy_constructible<T>;
 
     /// Removes every message that nobody holds, delayed ones included, for good. Returns how many.
     std::uint64_t purge() const {
@@ -94,8 +94,7 @@ public:
         return wait_for_idle(true, limit.time);
     }
     void resume() const {
-        core().locked_and_current(
-            [](auto& m, time_point now, auto& fx) { m.resume(now, fx); });
+        core().locked_and_current([](auto& m, time_point now, auto& fx) { m.resume(now, fx); });
     }
     [[nodiscard]] bool is_paused() const {
         return core().locked([](auto& m, time_point, auto&) { return m.is_paused(); });
@@ -156,7 +155,8 @@ private:
     template <class>
     friend class basic_broker;
 
-    explicit basic_queue(std::shared_ptr<core_type> c) noexcept : core_{std::move(c)} {}
+    explicit basic_queue(std::shared_ptr<core_type> c) noexcept
+        : core_{std::move(c)} {}
 
     [[nodiscard]] const std::shared_ptr<core_type>& shared() const {
         if (core_ == nullptr) {
@@ -173,7 +173,8 @@ private:
     [[nodiscard]] bool wait_for_idle(bool only_held, duration limit) const;
     using predicate = std::function<bool(const T&)>;
     /// Whether a message that can be moved now matches.
-    [[nodiscard]] static bool matches(core::message_store<Runtime>& store, place_type p, const predicate& where) {
+    [[nodiscard]] static bool
+    matches(core::message_store<Runtime>& store, place_type p, const predicate& where) {
         // One that an old delivery still reads stays, and those behind it go.
         return p.at->load().pins() == 0 &&
                where(*std::launder(static_cast<const T*>(store.payload(p))));
@@ -193,10 +194,10 @@ basic_consumer<T, Runtime> basic_queue<T, Runtime>::consumer(consumer_options o)
     made->single_active = o.single_active;
     made->auto_extend = o.auto_extend;
     made->acks_on_delivery = o.ack_mode == ack_mode::on_delivery;
-    made->lease_span = saturating_add(
-                           time_point{core().asked_for().ack_timeout},
-                           core().broker().clock().resolution())
-                           .time_since_epoch();
+    made->lease_span =
+        saturating_add(
+            time_point{core().asked_for().ack_timeout}, core().broker().clock().resolution())
+            .time_since_epoch();
     made->name = std::move(o.name);
     core().locked_and_current([&](auto& m, time_point now, auto& fx) {
         if (m.is_closed() && m.is_drained()) {
@@ -208,17 +209,15 @@ basic_consumer<T, Runtime> basic_queue<T, Runtime>::consumer(consumer_options o)
 }
 
 template <class T, class Runtime>
-std::vector<peeked<T>> basic_queue<T, Runtime>::peek(std::size_t max) const
-    requires std::copy_constructible<T>
-{
+std::vector<peeked<T>>
+basic_queue<T, Runtime>::peek(std::size_t max) const requires std::copy_constructible<T> {
     std::vector<peeked<T>> all;
     if (max == 0) {
         return all;
     }
     core().locked_and_current([&](auto& m, time_point, auto&) {
         m.browse([&](place_type p) {
-            const auto* value =
-                std::launder(static_cast<const T*>(m.store().payload(p)));
+            const auto* value = std::launder(static_cast<const T*>(m.store().payload(p)));
             peeked<T> one{*value};
             const core::message_details* d = m.store().details_of(p);
             if (d != nullptr && d->props != nullptr) {
@@ -259,9 +258,7 @@ bool basic_queue<T, Runtime>::has_match(const predicate& where) const {
 }
 
 template <class T, class Runtime>
-errc basic_queue<T, Runtime>::redrive_one(
-    core_type& to,
-    const predicate& where) const {
+errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where) const {
     auto& from = core();
     core::effects<Runtime> fx{from.broker().is_listening()};
     core::effects<Runtime> to_fx{from.broker().is_listening()};
@@ -311,10 +308,7 @@ errc basic_queue<T, Runtime>::redrive_one(
 template <class T, class Runtime>
 template <std::predicate<const T&> Where>
 std::uint64_t basic_queue<T, Runtime>::redrive(
-    const basic_queue& to,
-    redrive_options o,
-    Where where,
-    error_code& ec) const {
+    const basic_queue& to, redrive_options o, Where where, error_code& ec) const {
     ec = {};
     auto& from = core();
     auto& target = to.core();
@@ -324,9 +318,9 @@ std::uint64_t basic_queue<T, Runtime>::redrive(
     }
     auto& owner = from.broker();
     const predicate filter = std::ref(where);
-    const duration gap =
-        o.rate > 0 ? saturating_duration(std::chrono::duration<double>(1.0 / o.rate))
-                   : duration::zero();
+    const duration gap = o.rate > 0
+                             ? saturating_duration(std::chrono::duration<double>(1.0 / o.rate))
+                             : duration::zero();
     std::uint64_t moved = 0;
     // What comes in meanwhile, such as what fails again, is for the next redrive.
     const std::uint64_t most = stats().ready;
@@ -369,10 +363,8 @@ void basic_queue<T, Runtime>::dead_letter(dead_letter_target target) const {
 
 template <class T, class Runtime>
 template <class Executor, class Handler>
-basic_subscription<Runtime> basic_queue<T, Runtime>::subscribe(
-    Executor executor,
-    Handler handler,
-    subscribe_options o) const {
+basic_subscription<Runtime>
+basic_queue<T, Runtime>::subscribe(Executor executor, Handler handler, subscribe_options o) const {
     require(validate(o));
     return detail::start_subscription<T, Runtime>(
         consumer(o.consumer), shared(), std::move(executor), std::move(handler), o.concurrency);

@@ -90,8 +90,8 @@ void settle_by(basic_delivery<T, Runtime>& d, std::exception_ptr failure) noexce
 /// A handler called for one delivery after another, in as many chains as run at once.
 template <class T, class Runtime, class Executor, class Handler>
 class subscription_state final
-    : public subscription_base<Runtime>
-    , public std::enable_shared_from_this<subscription_state<T, Runtime, Executor, Handler>> {
+    : public subscription_base<Runtime>,
+      public std::enable_shared_from_this<subscription_state<T, Runtime, Executor, Handler>> {
     using delivery_type = basic_delivery<T, Runtime>;
     using consumer_type = basic_consumer<T, Runtime>;
     static constexpr bool takes_delivery = std::is_invocable_v<Handler&, delivery_type&>;
@@ -245,16 +245,18 @@ private:
             }
             if constexpr (std::is_void_v<value_type>) {
                 boost::asio::co_spawn(
-                    executor_, std::move(*work),
+                    executor_,
+                    std::move(*work),
                     [self = this->shared_from_this(), held](std::exception_ptr failure) {
                         failure ? settle_by(*held, failure) : settle_by(*held, outcome::ack());
                         self->finish_one();
                     });
             } else {
                 boost::asio::co_spawn(
-                    executor_, std::move(*work),
-                    [self = this->shared_from_this(), held](
-                        std::exception_ptr failure, outcome result) {
+                    executor_,
+                    std::move(*work),
+                    [self = this->shared_from_this(),
+                     held](std::exception_ptr failure, outcome result) {
                         failure ? settle_by(*held, failure) : settle_by(*held, result);
                         self->finish_one();
                     });
@@ -366,7 +368,10 @@ basic_subscription<Runtime> start_subscription(
     Handler handler,
     std::size_t concurrency) {
     auto state = std::make_shared<subscription_state<T, Runtime, Executor, Handler>>(
-        std::move(consumer), std::move(queue), std::move(executor), std::move(handler),
+        std::move(consumer),
+        std::move(queue),
+        std::move(executor),
+        std::move(handler),
         concurrency);
     state->start_chains();
     return basic_subscription<Runtime>{std::move(state)};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // Faults that other message systems had in public, as far as they concern one queue in memory and
-// can be told without threads and handlers; see the other files of that
-// name for the rest. Where the report is about a topic, its queue equivalent
-// stands here: several consumers of one queue.
+// can be told without threads and handlers; the other files of that name have the rest. Where the
+// report is about a topic, its queue equivalent stands here: several consumers of one queue.
 #include <railmq/railmq.hpp>
 
 #include "conformance/balance.hpp"

@@ -467,3 +467,26 @@ TEST_CASE("[BX18] a handler may call everything") {
     CHECK(q.stats().in_flight == 0);
     CHECK(imbalance(q) == "");
 }
+
+TEST_CASE("a broker that drains lets a running handler send what it has to [BX11]", "[BX11]") {
+    railmq::simulation sim{1};
+    railmq::sim_broker broker{sim};
+    auto jobs = broker.queue<int>("jobs");
+    auto results = broker.queue<int>("results");
+    auto out = results.producer();
+    std::vector<int> seen;
+    auto reader = results.subscribe(sim.get_executor(), [&](const int& n) { seen.push_back(n); });
+    auto worker = jobs.subscribe(sim.get_executor(), [&](const int& n) {
+        for (int i = 0; i < 3; ++i) {
+            out.send(n * 10 + i);
+        }
+    });
+    jobs.producer().send(1);
+
+    REQUIRE(broker.close(railmq::drain_for{std::chrono::seconds{60}}) == 0);
+
+    REQUIRE(seen == std::vector<int>{10, 11, 12});
+    railmq::error_code ec;
+    out.send(1, ec);
+    REQUIRE(ec == railmq::errc::closed);
+}

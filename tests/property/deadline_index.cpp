@@ -675,6 +675,30 @@ TEST_CASE("deadline_index: an arm that fails for want of memory changes nothing"
     CHECK(successes > 10'000);
 }
 
+TEST_CASE("deadline_index: an arm that fails gives back what it took") {
+    deadline_index<std::uint64_t> timers;
+    std::size_t failures = 0;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        timers.arm(time_point{duration{1}}, i); // the fifth has to make room
+    }
+    for (std::uint64_t i = 0; i < 1'000; ++i) {
+        fail_after = 1;
+        fail_every = 1;
+        try {
+            const shortage of_everything;
+            timers.arm(time_point{duration{1}}, i);
+        } catch (const std::bad_alloc&) {
+            ++failures;
+        }
+    }
+    CHECK(failures == 1'000);
+    CHECK(timers.size() == 4);
+    const std::size_t before = allocations;
+    timers.arm(time_point{duration{1}}, 4);
+    const std::size_t after = allocations;
+    CHECK(after - before == 1);
+}
+
 TEST_CASE("deadline_index: memory stays in proportion to what is armed") {
     const std::size_t before = bytes_in_use;
     {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// What nearly every test includes sooner or later, compiled once. Nothing of RailMQ itself is in
-// here, so that a change of a header does not rebuild the world; tests still include what they
-// use, and tests/headers compiles the public headers without it.
+// What nearly every test includes sooner or later, compiled once, the library included. Tests
+// still include what they use, and tests/headers compiles the public headers without this.
 #pragma once
 
 #include "support/catch.hpp"
+#include "support/instances.hpp"
 
 #include <boost/asio.hpp>
 #include <boost/system/result.hpp>

@@ -17,7 +17,8 @@ namespace railmq::core {
 template <class Sync>
 struct effects {
     /// Notices are only made when somebody listens.
-    explicit effects(bool somebody_listens) noexcept : listening{somebody_listens} {}
+    explicit effects(bool somebody_listens) noexcept
+        : listening{somebody_listens} {}
 
     template <class Notice>
     void note(Notice&& n) {

@@ -81,7 +81,9 @@ struct lease_holder {
         settled.store(settled.load(std::memory_order_relaxed) + n, std::memory_order_release);
     }
     /// Under `lock`: whether no handle of this consumer is left anywhere.
-    [[nodiscard]] bool is_unreferenced() const noexcept { return held() == 0 && stale_handles == 0; }
+    [[nodiscard]] bool is_unreferenced() const noexcept {
+        return held() == 0 && stale_handles == 0;
+    }
 };
 
 /// A message that was handed out: whose, where, and which hand-out.

@@ -13,7 +13,8 @@ namespace railmq::core {
 template <class Sync>
 class memory_budget {
 public:
-    explicit memory_budget(std::size_t limit) noexcept : limit_{limit} {}
+    explicit memory_budget(std::size_t limit) noexcept
+        : limit_{limit} {}
 
     /// Takes `bytes`, or nothing and `false` when that would pass the limit.
     [[nodiscard]] bool try_charge(std::size_t bytes) noexcept {
@@ -26,7 +27,8 @@ public:
         return true;
     }
 
-    /// Takes `bytes` whatever the limit says: for moves that must not fail, such as a dead letter's.
+    /// Takes `bytes` whatever the limit says: for moves that must not fail, such as a dead
+    /// letter's.
     void charge(std::size_t bytes) noexcept { used_.fetch_add(bytes, std::memory_order_relaxed); }
 
     void release(std::size_t bytes) noexcept { used_.fetch_sub(bytes, std::memory_order_relaxed); }

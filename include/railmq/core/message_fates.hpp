@@ -465,7 +465,7 @@ protected:
         bool must,
         effects_type& fx,
         std::uint64_t& id) {
-        if (closed_ && (!must || aborted_)) {
+        if (aborted_) {
             return refuse(errc::closed, now, fx);
         }
         const std::size_t size = options_.max_bytes == unlimited ? 0 : store_.ops().bytes(payload);

@@ -36,7 +36,8 @@ public:
     static constexpr std::uint64_t aside_ids = 1ULL << 62;
 
     message_store(const payload_ops& ops, memory_budget<Sync>& budget)
-        : ring_{ops, budget}, ops_{ops} {}
+        : ring_{ops, budget}
+        , ops_{ops} {}
     message_store(const message_store&) = delete;
     message_store& operator=(const message_store&) = delete;
 
@@ -141,7 +142,9 @@ public:
             p.at->store(w.without_flags(slot_word::details_bit | slot_word::slow_bit));
         }
     }
-    static void set_state(place_type p, slot_state s) noexcept { p.at->store(p.at->load().with(s)); }
+    static void set_state(place_type p, slot_state s) noexcept {
+        p.at->store(p.at->load().with(s));
+    }
 
     // Ready, out of line
 
@@ -321,7 +324,8 @@ public:
                 oldest = std::min(oldest, id);
             }
         }
-        for (std::uint64_t n = ring_.skip_reclaimed(0); n < oldest; n = ring_.skip_reclaimed(n + 1)) {
+        for (std::uint64_t n = ring_.skip_reclaimed(0); n < oldest;
+             n = ring_.skip_reclaimed(n + 1)) {
             const place_type p = ring_.locate(n);
             if (p && p.at->load().state() != slot_state::done) {
                 return n;

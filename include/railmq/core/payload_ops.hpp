@@ -21,15 +21,14 @@ struct payload_size {
 
 template <class Allocator>
 struct payload_size<std::basic_string<char, std::char_traits<char>, Allocator>> {
-    [[nodiscard]] static std::size_t of(
-        const std::basic_string<char, std::char_traits<char>, Allocator>& s) noexcept {
+    [[nodiscard]] static std::size_t
+    of(const std::basic_string<char, std::char_traits<char>, Allocator>& s) noexcept {
         return s.size();
     }
 };
 
 template <class Byte, class Allocator>
-    requires(sizeof(Byte) == 1)
-struct payload_size<std::vector<Byte, Allocator>> {
+requires(sizeof(Byte) == 1) struct payload_size<std::vector<Byte, Allocator>> {
     [[nodiscard]] static std::size_t of(const std::vector<Byte, Allocator>& v) noexcept {
         return v.size();
     }

@@ -80,15 +80,19 @@ public:
 
     /// Stores the message at `payload`, which is moved from on success. Errors: `closed`,
     /// `queue_full`, `message_too_large`, `memory_limit`. What the payload's move throws is passed
-    /// on, and nothing is stored.
+    /// on, and nothing is stored. A handler may still send while the queue is being drained.
     [[nodiscard]] errc send(
         void* payload,
         std::unique_ptr<railmq::properties>& props,
         time_point now,
         effects_type& fx,
-        std::uint64_t& id) {
+        std::uint64_t& id,
+        bool from_handler = false) {
         if (!senders_.empty() && !closed_) {
             return errc::queue_full; // whoever waited before is served before
+        }
+        if (closed_ && !(from_handler && !aborted_)) {
+            return refuse(errc::closed, now, fx);
         }
         std::unique_ptr<message_details> details;
         const errc e = store_message(payload, props, details, now, false, fx, id);
@@ -168,8 +172,8 @@ public:
         update_gates();
         // From here on every send goes through the lock and sees the waiter. One that claimed its
         // place before may still be writing, and will not look.
-        if (is_drained() || (may_take(*w.holder) && ring_.next() < ring_.tail() &&
-                             !is_blocked_by_order())) {
+        if (is_drained() ||
+            (may_take(*w.holder) && ring_.next() < ring_.tail() && !is_blocked_by_order())) {
             forget(w);
             return false;
         }
@@ -183,13 +187,10 @@ public:
 
     /// Stops new deliveries to `h`; what it holds may still be settled.
     void cancel(holder_type& h, time_point now, effects_type& fx) {
-        if (!h.is_open.load(std::memory_order_relaxed)) {
-            return;
+        if (h.is_open.load(std::memory_order_relaxed)) {
+            stop(h, now, fx);
+            serve(now, fx);
         }
-        board_.stop(h);
-        complete_receives(errc::closed, fx, [&](const auto& w) { return w.holder == &h; });
-        note_activated(board_.choose_mode(), now, fx);
-        serve(now, fx);
     }
 
     void set_paused(holder_type& h, bool on, time_point now, effects_type& fx) {
@@ -200,7 +201,9 @@ public:
 
     /// `cancel`, and gives back everything that `h` holds, each to its original place.
     void close(holder_type& h, time_point now, effects_type& fx) {
-        cancel(h, now, fx);
+        if (h.is_open.load(std::memory_order_relaxed)) {
+            stop(h, now, fx); // the others are served once everything is back in its place
+        }
         std::uint64_t returned = 0;
         if (h.held() != 0 && !h.acks_on_delivery) {
             store_.for_each_place([&](place_type p) {
@@ -414,8 +417,7 @@ public:
     /// The exact moment at which `run_due` next has something to do, or `never`.
     [[nodiscard]] time_point next_due(time_point now) noexcept {
         const time_point due = std::min(next_line_lease(now), timers_.next());
-        // Somebody waits, and what it could get is being published without the lock: look again.
-        return !receivers_.empty() && is_next_unpublished()
+        return was_published_late()
                    ? std::min(due, saturating_add(now, std::chrono::milliseconds{1}))
                    : due;
     }
@@ -648,48 +650,17 @@ public:
 
 private:
     // What the base has, named once.
-    using base::aborted_;
-    using base::arm_lease;
-    using base::board_;
-    using base::closed_;
-    using base::delayed_;
-    using base::delayed_accepted_;
-    using base::die;
-    using base::dying_;
-    using base::end_lease;
-    using base::end_payload_or_free;
-    using base::end_stop;
-    using base::fail;
-    using base::fill;
-    using base::fire;
-    using base::give_back;
-    using base::hand_out;
-    using base::is_blocked_by_order;
-    using base::is_current;
-    using base::is_dying;
-    using base::is_late_but_first;
-    using base::is_ready;
-    using base::lease_deadline;
-    using base::leave;
-    using base::lifetimes_;
-    using base::name_;
-    using base::next_line_lease;
-    using base::note_activated;
-    using base::options_;
-    using base::parked_;
-    using base::pass_line_lease;
-    using base::pick;
-    using base::refuse;
-    using base::relocated_;
-    using base::replace_drained;
-    using base::report_stale;
-    using base::revoke;
-    using base::ring_;
-    using base::store_;
-    using base::store_message;
-    using base::take_out;
-    using base::timers_;
-    using base::totals_;
+    // clang-format off
+    using base::aborted_, base::arm_lease, base::board_, base::closed_, base::delayed_,
+          base::delayed_accepted_, base::die, base::dying_, base::end_lease,
+          base::end_payload_or_free, base::end_stop, base::fail, base::fill, base::fire,
+          base::give_back, base::hand_out, base::is_blocked_by_order, base::is_current,
+          base::is_dying, base::is_late_but_first, base::is_ready, base::lease_deadline,
+          base::leave, base::lifetimes_, base::name_, base::next_line_lease, base::note_activated,
+          base::options_, base::parked_, base::pass_line_lease, base::pick, base::refuse,
+          base::relocated_, base::replace_drained, base::report_stale, base::revoke, base::ring_,
+          base::store_, base::store_message, base::take_out, base::timers_, base::totals_;
+    // clang-format on
 
     [[nodiscard]] bool place_waiting(send_waiter& w, time_point now, effects_type& fx) {
         errc e{};
@@ -715,9 +686,18 @@ private:
     [[nodiscard]] bool may_take(const holder_type& h) const noexcept {
         return !paused_ && !aborted_ && board_.may_take(h);
     }
-    [[nodiscard]] bool is_next_unpublished() const noexcept {
-        const std::uint64_t n = ring_.next();
-        return n < ring_.tail() && ring_.locate(n).at->load().state() == slot_state::empty;
+    /// Whether somebody waits for a message that is in line: its producer, who does not use the
+    /// lock, was still writing it when the waiters were served.
+    [[nodiscard]] bool was_published_late() const noexcept {
+        return ring_.next() < ring_.tail() && !is_blocked_by_order() &&
+               std::any_of(receivers_.begin(), receivers_.end(), [this](const auto& w) {
+                   return may_take(*w.holder);
+               });
+    }
+    void stop(holder_type& h, time_point now, effects_type& fx) {
+        board_.stop(h);
+        complete_receives(errc::closed, fx, [&](const auto& w) { return w.holder == &h; });
+        note_activated(board_.choose_mode(), now, fx);
     }
 
     [[nodiscard]] bool

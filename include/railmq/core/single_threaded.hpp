@@ -11,7 +11,8 @@ template <class T>
 class plain_atomic {
 public:
     constexpr plain_atomic() noexcept = default;
-    constexpr plain_atomic(T value) noexcept : value_{value} {} // NOLINT: as std::atomic
+    constexpr plain_atomic(T value) noexcept
+        : value_{value} {} // NOLINT: as std::atomic
     plain_atomic(const plain_atomic&) = delete;
     plain_atomic& operator=(const plain_atomic&) = delete;
 

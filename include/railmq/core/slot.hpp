@@ -17,7 +17,8 @@ enum class slot_state : std::uint8_t {
     settling, ///< Leaving: whoever set this state is ending the payload.
     done,     ///< Gone. The slot can be reused with its chunk.
     returned, ///< Ready again, out of line: listed by sequence number.
-    waiting,  ///< Not ready: waiting for a time, for its key, or for its move to a dead-letter queue.
+    waiting,  ///< Not ready: waiting for a time, for its key, or for its move to a dead-letter
+              ///< queue.
 };
 
 /// A slot's state and everything that must change together with it, in one word.
@@ -41,8 +42,10 @@ public:
     static constexpr std::uint32_t max_tag = 0xffffff;
 
     constexpr slot_word() noexcept = default;
-    explicit constexpr slot_word(std::uint64_t bits) noexcept : bits_{bits} {}
-    explicit constexpr slot_word(slot_state s) noexcept : bits_{static_cast<std::uint64_t>(s)} {}
+    explicit constexpr slot_word(std::uint64_t bits) noexcept
+        : bits_{bits} {}
+    explicit constexpr slot_word(slot_state s) noexcept
+        : bits_{static_cast<std::uint64_t>(s)} {}
 
     [[nodiscard]] constexpr std::uint64_t bits() const noexcept { return bits_; }
     [[nodiscard]] constexpr slot_state state() const noexcept {

@@ -90,7 +90,8 @@ public:
     enum class claim_status : std::uint8_t { ok, gated, full, no_chunk };
     enum class take_status : std::uint8_t { ok, gated, empty };
 
-    slot_ring(const payload_ops& ops, memory_budget<Sync>& budget) : budget_{budget} {
+    slot_ring(const payload_ops& ops, memory_budget<Sync>& budget)
+        : budget_{budget} {
         const std::size_t alignment = std::max(std::size_t{ops.align}, alignof(slot_type));
         offset_ = static_cast<std::uint32_t>(payload_offset(ops.align));
         stride_ = static_cast<std::uint32_t>(align_up(offset_ + ops.size, alignment));
@@ -203,8 +204,8 @@ public:
             if (state == slot_state::ready) {
                 std::uint32_t k = 1;
                 if (max > 1) {
-                    const auto limit = static_cast<std::uint32_t>(
-                        std::min<std::uint64_t>(max, capacity_ - index));
+                    const auto limit =
+                        static_cast<std::uint32_t>(std::min<std::uint64_t>(max, capacity_ - index));
                     for (at = next_slot(at); k < limit; ++k, at = next_slot(at)) {
                         if (at->load().state() != slot_state::ready) {
                             break;
@@ -220,8 +221,8 @@ public:
                 }
                 continue;
             }
-            // Neither ready nor unpublished: a hole, if `next` is still there. Nothing was stored, or
-            // the message was taken out of line.
+            // Neither ready nor unpublished: a hole, if `next` is still there. Nothing was stored,
+            // or the message was taken out of line.
             if (state != slot_state::empty) {
                 if (next_.compare_exchange_weak(
                         n, n + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
@@ -371,7 +372,8 @@ public:
             }
             budget_.charge(aside_bytes());
         }
-        void* raw = ::operator new(aside_bytes(), std::align_val_t{alignof(chunk_type)}, std::nothrow);
+        void* raw =
+            ::operator new (aside_bytes(), std::align_val_t{alignof(chunk_type)}, std::nothrow);
         if (raw == nullptr) {
             budget_.release(aside_bytes());
             return nullptr;
@@ -456,7 +458,8 @@ private:
     /// a position up has first seen that its chunk is there.
     struct directory {
         explicit directory(std::size_t size)
-            : mask{size - 1}, entries{std::make_unique<atomic<chunk_type*>[]>(size)} {}
+            : mask{size - 1}
+            , entries{std::make_unique<atomic<chunk_type*>[]>(size)} {}
         [[nodiscard]] chunk_type* at(std::uint64_t number) const noexcept {
             return entries[number & mask].load(std::memory_order_acquire);
         }
@@ -495,8 +498,9 @@ private:
 
     [[nodiscard]] auto find_pinned(std::uint64_t base) const noexcept {
         return std::lower_bound(
-            pinned_.begin(), pinned_.end(), base,
-            [](const chunk_type* c, std::uint64_t b) { return c->base < b; });
+            pinned_.begin(), pinned_.end(), base, [](const chunk_type* c, std::uint64_t b) {
+                return c->base < b;
+            });
     }
 
     [[nodiscard]] bool complete(chunk_type* c) const noexcept {
@@ -520,7 +524,8 @@ private:
         if (old != nullptr && last - first <= old->mask) {
             return;
         }
-        const std::uint64_t size = std::max<std::uint64_t>(16, std::bit_ceil(2 * (last - first + 1)));
+        const std::uint64_t size =
+            std::max<std::uint64_t>(16, std::bit_ceil(2 * (last - first + 1)));
         auto wide = std::make_unique<directory>(size);
         if (old != nullptr) {
             for (std::uint64_t i = first; i < last; ++i) {
@@ -549,7 +554,7 @@ private:
             budget_.charge(chunk_bytes());
         }
         void* raw =
-            ::operator new(chunk_bytes(), std::align_val_t{alignof(chunk_type)}, std::nothrow);
+            ::operator new (chunk_bytes(), std::align_val_t{alignof(chunk_type)}, std::nothrow);
         if (raw == nullptr) {
             budget_.release(chunk_bytes());
             return nullptr;
@@ -569,7 +574,7 @@ private:
     }
     static void destroy_chunk(chunk_type* c) noexcept {
         std::destroy_at(c);
-        ::operator delete(static_cast<void*>(c), std::align_val_t{alignof(chunk_type)});
+        ::operator delete (static_cast<void*>(c), std::align_val_t{alignof(chunk_type)});
     }
 
     [[nodiscard]] std::size_t chunk_bytes() const noexcept {

@@ -30,7 +30,7 @@ template <class Sync>
 struct receive_waiter : waiter {
     lease_holder<Sync>* holder = nullptr;
     std::uint32_t max = 1;
-    lease<Sync> one{};                      ///< Filled when `max` is 1.
+    lease<Sync> one{};                        ///< Filled when `max` is 1.
     std::vector<lease<Sync>>* many = nullptr; ///< Filled otherwise; has room for `max`.
 };
 

@@ -36,8 +36,7 @@ template <class Derived, class Runtime, class Handler>
 class async_op {
 public:
     using queue_type = queue_core<Runtime>;
-    using executor_type =
-        boost::asio::associated_executor_t<Handler, boost::asio::any_io_executor>;
+    using executor_type = boost::asio::associated_executor_t<Handler, boost::asio::any_io_executor>;
     using allocator_type = typename std::allocator_traits<
         boost::asio::associated_allocator_t<Handler>>::template rebind_alloc<Derived>;
 
@@ -112,8 +111,10 @@ private:
     /// with work in it, it lets go of everything, and what was received goes back.
     class completion {
     public:
-        explicit completion(Derived* op) noexcept : op_{op} {}
-        completion(completion&& other) noexcept : op_{std::exchange(other.op_, nullptr)} {}
+        explicit completion(Derived* op) noexcept
+            : op_{op} {}
+        completion(completion&& other) noexcept
+            : op_{std::exchange(other.op_, nullptr)} {}
         completion& operator=(completion&&) = delete;
         ~completion() {
             if (op_ != nullptr) {
@@ -151,8 +152,7 @@ private:
     }
 
     using work_type = std::decay_t<decltype(boost::asio::prefer(
-        std::declval<executor_type&>(),
-        boost::asio::execution::outstanding_work.tracked))>;
+        std::declval<executor_type&>(), boost::asio::execution::outstanding_work.tracked))>;
     error_code result_{};
     bool uses_timer_ = false;
     work_type work_;
@@ -160,15 +160,15 @@ private:
 
 /// A receive of one message.
 template <class T, class Runtime, class Handler>
-class async_receive_op
-    : public async_op<async_receive_op<T, Runtime, Handler>, Runtime, Handler>
-    , public core::receive_waiter<Runtime> {
+class async_receive_op : public async_op<async_receive_op<T, Runtime, Handler>, Runtime, Handler>,
+                         public core::receive_waiter<Runtime> {
     using base = async_op<async_receive_op, Runtime, Handler>;
     using state_type = consumer_state<Runtime>;
 
 public:
     async_receive_op(Handler handler, state_type* state)
-        : base{std::move(handler), state != nullptr ? state->queue : nullptr}, state_{state} {
+        : base{std::move(handler), state != nullptr ? state->queue : nullptr}
+        , state_{state} {
         this->core::waiter::complete = [](core::waiter* w) noexcept {
             auto* op =
                 static_cast<async_receive_op*>(static_cast<core::receive_waiter<Runtime>*>(w));
@@ -235,8 +235,8 @@ private:
 /// A receive of as many messages as are there, at most `max`, once there is one.
 template <class T, class Runtime, class Handler>
 class async_receive_batch_op
-    : public async_op<async_receive_batch_op<T, Runtime, Handler>, Runtime, Handler>
-    , public core::receive_waiter<Runtime> {
+    : public async_op<async_receive_batch_op<T, Runtime, Handler>, Runtime, Handler>,
+      public core::receive_waiter<Runtime> {
     using base = async_op<async_receive_batch_op, Runtime, Handler>;
     using state_type = consumer_state<Runtime>;
     using delivery_type = basic_delivery<T, Runtime>;
@@ -322,9 +322,8 @@ private:
 
 /// A send that waits for room.
 template <class T, class Runtime, class Handler>
-class async_send_op
-    : public async_op<async_send_op<T, Runtime, Handler>, Runtime, Handler>
-    , public core::send_waiter {
+class async_send_op : public async_op<async_send_op<T, Runtime, Handler>, Runtime, Handler>,
+                      public core::send_waiter {
     using base = async_op<async_send_op, Runtime, Handler>;
 
 public:

@@ -174,11 +174,8 @@ public:
     }
 
     /// Opens or creates. With `options`, an existing queue must have been made with the same.
-    [[nodiscard]] std::shared_ptr<queue_type> open(
-        std::string_view name,
-        message_type type,
-        const queue_options* options,
-        failure& failed) {
+    [[nodiscard]] std::shared_ptr<queue_type>
+    open(std::string_view name, message_type type, const queue_options* options, failure& failed) {
         static const queue_options defaults{};
         std::lock_guard guard{names_mutex_};
         if (closed_) {
@@ -202,9 +199,8 @@ public:
         }
         auto made = add(name, type, wanted);
         if (!wanted.dead_letter.is_discard()) {
-            const std::string target = wanted.dead_letter.is_unset()
-                                           ? default_name(name)
-                                           : wanted.dead_letter.name();
+            const std::string target =
+                wanted.dead_letter.is_unset() ? default_name(name) : wanted.dead_letter.name();
             if (names_.find(target) == names_.end()) {
                 add(target, type, dead_letter_options());
             }
@@ -213,10 +209,8 @@ public:
     }
 
     /// The queue for dead letters of that name, made if it is missing.
-    [[nodiscard]] std::shared_ptr<queue_type> dead_letter_queue(
-        const std::string& name,
-        message_type type,
-        errc& failed) {
+    [[nodiscard]] std::shared_ptr<queue_type>
+    dead_letter_queue(const std::string& name, message_type type, errc& failed) {
         std::lock_guard guard{names_mutex_};
         if (closed_) {
             failed = errc::closed;
@@ -338,15 +332,15 @@ public:
     void use_async_timer(const Executor& executor) {
         if constexpr (Runtime::concurrent) {
             std::unique_lock lock{sleepers_mutex_};
-            ++async_users_;
+            const bool is_first = async_users_.fetch_add(1) == 0;
             if (timer_stopped_) {
                 return;
             }
-            if (on_lower_due_) {
-                if (async_users_ == 1) {
-                    const auto arm = on_lower_due_;
+            if (set_timer_) {
+                if (is_first) {
+                    const auto set = set_timer_;
                     lock.unlock();
-                    arm();
+                    set();
                 }
                 return;
             }
@@ -360,37 +354,37 @@ public:
                 where = async_executor();
             }
             auto timer = std::make_shared<Timer>(this->weak_from_this(), where);
-            on_lower_due_ = [timer] { timer->arm(); };
-            pause_timer_ = [timer] { timer->pause(); };
+            set_timer_ = [timer] { timer->set(); };
             stop_timer_ = [timer] { timer->stop(); };
             lock.unlock();
-            timer->arm();
+            timer->set();
         }
     }
     /// One asynchronous operation has ended. Without any, the timer rests, so that it does not keep
     /// its execution context busy.
     void leave_async_timer() {
         if constexpr (Runtime::concurrent) {
-            std::function<void()> pause;
+            std::function<void()> set;
             {
                 std::lock_guard guard{sleepers_mutex_};
-                if (--async_users_ == 0) {
-                    pause = pause_timer_;
+                if (async_users_.fetch_sub(1) == 1) {
+                    set = set_timer_;
                 }
             }
-            if (pause) {
-                pause();
+            if (set) {
+                set();
             }
         }
     }
+    /// Whether any asynchronous operation waits, and the timer is needed.
+    [[nodiscard]] bool has_async_users() const noexcept { return async_users_.load() != 0; }
     void stop_async_timer() {
         std::function<void()> stop;
         {
             std::lock_guard guard{sleepers_mutex_};
             timer_stopped_ = true;
             stop = std::exchange(stop_timer_, nullptr);
-            on_lower_due_ = nullptr;
-            pause_timer_ = nullptr;
+            set_timer_ = nullptr;
         }
         if (stop) {
             stop();
@@ -398,7 +392,9 @@ public:
     }
 
 private:
-    bool park(sleeper<Runtime>& s, time_point until) {
+    bool park(sleeper<Runtime>& s, time_point until)
+        requires Runtime::concurrent
+    {
         std::unique_lock lock{sleepers_mutex_};
         sleepers_.push_back(s);
         for (;;) {
@@ -446,10 +442,8 @@ private:
     [[nodiscard]] static failure
     mismatch(queue_type& have, message_type type, const queue_options* options);
 
-    [[nodiscard]] failure check_dead_letter(
-        std::string_view name,
-        message_type type,
-        const queue_options& wanted) const {
+    [[nodiscard]] failure
+    check_dead_letter(std::string_view name, message_type type, const queue_options& wanted) const {
         if (wanted.dead_letter.is_discard()) {
             return {};
         }
@@ -496,10 +490,9 @@ private:
 
     typename Runtime::mutex sleepers_mutex_{};
     boost::intrusive::list<sleeper<Runtime>> sleepers_{};
-    std::function<void()> on_lower_due_{};
-    std::function<void()> pause_timer_{};
+    std::function<void()> set_timer_{};
     std::function<void()> stop_timer_{};
-    std::uint64_t async_users_ = 0;
+    typename Runtime::template atomic<std::uint64_t> async_users_{0};
     bool timer_stopped_ = false;
 
     alignas(64) typename Runtime::template atomic<std::int64_t> maybe_due_{

@@ -23,7 +23,9 @@ class queue_core;
 template <class Runtime>
 struct consumer_state : core::lease_holder<Runtime> {
     explicit consumer_state(std::shared_ptr<queue_core<Runtime>> q) noexcept
-        : queue{std::move(q)}, owner{&queue->broker()}, ring{&queue->ring()} {}
+        : queue{std::move(q)}
+        , owner{&queue->broker()}
+        , ring{&queue->ring()} {}
 
     std::shared_ptr<queue_core<Runtime>> queue;
     // What the fast path needs, without a way through the queue.
@@ -139,9 +141,8 @@ public:
     }
 
     void drop_stale(const lease_type& l) {
-        after_settling(l, [&](machine_type& m, time_point, effects_type& fx) {
-            m.drop_stale(l, fx);
-        });
+        after_settling(
+            l, [&](machine_type& m, time_point, effects_type& fx) { m.drop_stale(l, fx); });
     }
 
     void close_consumer(state_type* state) {
@@ -221,7 +222,9 @@ public:
         queue_core& queue;
         time_point now;
         ~lower_due_later() { queue.lower_due(queue.machine_.next_due(now)); }
-        lower_due_later(queue_core& q, time_point t) noexcept : queue{q}, now{t} {}
+        lower_due_later(queue_core& q, time_point t) noexcept
+            : queue{q}
+            , now{t} {}
         lower_due_later(const lower_due_later&) = delete;
         lower_due_later& operator=(const lower_due_later&) = delete;
     };
@@ -233,7 +236,9 @@ private:
         queue_core& queue;
         effects_type& fx;
         ~after() { queue.finish(fx); }
-        after(queue_core& q, effects_type& e) noexcept : queue{q}, fx{e} {}
+        after(queue_core& q, effects_type& e) noexcept
+            : queue{q}
+            , fx{e} {}
         after(const after&) = delete;
         after& operator=(const after&) = delete;
     };
@@ -301,9 +306,7 @@ private:
 /// False: none is left.
 template <class Runtime>
 bool queue_core<Runtime>::move_one_death(
-    queue_core* target,
-    std::string_view target_name,
-    errc unusable) {
+    queue_core* target, std::string_view target_name, errc unusable) {
     effects_type fx{broker_->is_listening()};
     effects_type target_fx{broker_->is_listening()};
     const auto lock_both = [&](auto&& body) {
@@ -334,11 +337,11 @@ bool queue_core<Runtime>::move_one_death(
         entry.delivery_count = handed_out;
         entry.failure_count = d.failures.failures;
         entry.message_id = id;
-        auto history =
-            d.deaths ? std::make_unique<death_history>(*d.deaths) : std::make_unique<death_history>();
+        auto history = d.deaths ? std::make_unique<death_history>(*d.deaths)
+                                : std::make_unique<death_history>();
         history->record(std::move(entry));
-        const bool cycle = !target_name.empty() && !is_explicit(m->reason) &&
-                           history->is_cycle(target_name);
+        const bool cycle =
+            !target_name.empty() && !is_explicit(m->reason) && history->is_cycle(target_name);
         if (cycle || (target == nullptr && unusable == errc{})) {
             if (fx.listening) {
                 notices::dropped n{};
@@ -493,8 +496,8 @@ void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
         if (!sleepers_.empty()) {
             sleepers_.front().spot.poke();
         }
-        if (on_lower_due_ && async_users_ != 0) {
-            on_lower_due_();
+        if (set_timer_ && has_async_users()) {
+            set_timer_();
         }
     }
 }
@@ -541,10 +544,8 @@ message_type broker_core<Runtime>::type_of(queue_type& q) noexcept {
 }
 
 template <class Runtime>
-failure broker_core<Runtime>::mismatch(
-    queue_type& have,
-    message_type type,
-    const queue_options* options) {
+failure
+broker_core<Runtime>::mismatch(queue_type& have, message_type type, const queue_options* options) {
     if (!(have.type() == type)) {
         return {
             errc::type_mismatch,

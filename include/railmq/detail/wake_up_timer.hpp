@@ -26,32 +26,33 @@ template <class Runtime>
 class wake_up_timer : public std::enable_shared_from_this<wake_up_timer<Runtime>> {
 public:
     wake_up_timer(std::weak_ptr<broker_core<Runtime>> broker, boost::asio::any_io_executor executor)
-        : broker_{std::move(broker)}, timer_{std::move(executor)} {}
+        : broker_{std::move(broker)}
+        , timer_{std::move(executor)} {}
 
-    /// Sets the timer by the broker's next deadline. Any thread.
-    void arm() {
+    /// Sets the timer by the broker's next deadline, or lets it rest while nobody waits. Whoever
+    /// changes one of these calls it afterwards, and it looks at both under its own lock, so the
+    /// last call leaves the timer right. Any thread.
+    void set() {
         const auto broker = broker_.lock();
         if (broker == nullptr) {
             return;
         }
         const std::lock_guard guard{mutex_};
-        const time_point due = broker->due();
-        if (stopped_ || due == never || due == armed_for_) {
+        const time_point due = broker->has_async_users() ? broker->due() : never;
+        if (stopped_ || due == armed_for_) {
             return;
         }
         armed_for_ = due;
+        if (due == never) {
+            timer_.cancel();
+            return;
+        }
         timer_.expires_at(std::chrono::steady_clock::time_point{due.time_since_epoch()});
         timer_.async_wait([weak = this->weak_from_this()](const error_code& ec) {
             if (const auto self = weak.lock(); self != nullptr && !ec) {
                 self->fire();
             }
         });
-    }
-    /// Nobody waits: the timer rests until it is armed again.
-    void pause() {
-        const std::lock_guard guard{mutex_};
-        armed_for_ = never;
-        timer_.cancel();
     }
     void stop() {
         const std::lock_guard guard{mutex_};
@@ -67,7 +68,7 @@ private:
         }
         if (const auto broker = broker_.lock()) {
             broker->catch_up();
-            arm();
+            set();
         }
     }
 

@@ -15,12 +15,12 @@ using system_error = boost::system::system_error;
 /// Everything that can go wrong, by name. A call that reports one of these changed nothing,
 /// unless its own documentation says otherwise.
 enum class errc {
-    closed = 1,            ///< The broker, the queue or the handle is closed (or was moved from).
-    timed_out,             ///< The time allowed has passed.
-    queue_full,            ///< A length or byte limit is reached and the overflow policy refuses.
-    would_block,           ///< The call would have to wait, and it is one that never waits.
-    would_deadlock,        ///< The call would wait for something that only its caller could bring about.
-    memory_limit,          ///< The broker's `memory_limit` is reached.
+    closed = 1,     ///< The broker, the queue or the handle is closed (or was moved from).
+    timed_out,      ///< The time allowed has passed.
+    queue_full,     ///< A length or byte limit is reached and the overflow policy refuses.
+    would_block,    ///< The call would have to wait, and it is one that never waits.
+    would_deadlock, ///< The call would wait for something that only its caller could bring about.
+    memory_limit,   ///< The broker's `memory_limit` is reached.
     message_too_large,     ///< The message exceeds `max_message_bytes`, or the queue's `max_bytes`.
     unroutable,            ///< No queue took the message.
     not_found,             ///< There is nothing of that name.

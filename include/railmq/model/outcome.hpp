@@ -46,7 +46,8 @@ public:
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
 
 private:
-    explicit outcome(kind k) noexcept : kind_{k} {}
+    explicit outcome(kind k) noexcept
+        : kind_{k} {}
 
     kind kind_;
     std::optional<duration> wait_{};

@@ -47,7 +47,7 @@ public:
     dead_letter_target() = default;
     /// A queue of the same broker and message type; created when it is missing.
     template <class Name>
-        requires std::convertible_to<Name, std::string_view>
+    requires std::convertible_to<Name, std::string_view>
     dead_letter_target(const Name& queue) // NOLINT: a name converts, as `.dead_letter = "parking"`
         : name_{std::string_view{queue}} {}
 
@@ -98,7 +98,9 @@ struct queue_options {
 
 /// `errc::invalid_argument` and what was expected, or no failure.
 [[nodiscard]] inline failure validate(const queue_options& o) {
-    const auto bad = [](std::string what) { return failure{errc::invalid_argument, std::move(what)}; };
+    const auto bad = [](std::string what) {
+        return failure{errc::invalid_argument, std::move(what)};
+    };
     if (o.max_length == 0) {
         return bad("max_length is at least 1; leave it unlimited or set a length");
     }
@@ -111,7 +113,8 @@ struct queue_options {
     }
     if (o.ack_timeout <= duration::zero()) {
         return bad(
-            "ack_timeout is longer than zero; got " + std::to_string(o.ack_timeout.count()) + " ns");
+            "ack_timeout is longer than zero; got " + std::to_string(o.ack_timeout.count()) +
+            " ns");
     }
     if (o.time_to_live && *o.time_to_live < duration::zero()) {
         return bad(
@@ -128,9 +131,8 @@ struct queue_options {
 
 /// The first option in which `have` and `want` differ, for the text of `options_mismatch`; empty
 /// when they are equal.
-[[nodiscard]] inline std::string_view difference(
-    const queue_options& have,
-    const queue_options& want) noexcept {
+[[nodiscard]] inline std::string_view
+difference(const queue_options& have, const queue_options& want) noexcept {
     if (have.max_length != want.max_length) return "max_length";
     if (have.max_bytes != want.max_bytes) return "max_bytes";
     if (have.overflow != want.overflow) return "overflow";

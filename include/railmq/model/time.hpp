@@ -45,7 +45,8 @@ inline constexpr time_point never = time_point::max();
 /// (`std::chrono::hours::max()` becomes `duration::max()`), so that an absurdly long delay can
 /// never turn into a short or a negative one.
 template <class Rep, class Period>
-[[nodiscard]] constexpr duration saturating_duration(std::chrono::duration<Rep, Period> d) noexcept {
+[[nodiscard]] constexpr duration
+saturating_duration(std::chrono::duration<Rep, Period> d) noexcept {
     using wide = std::chrono::duration<long double, std::nano>;
     const auto n = wide{d}.count();
     if (!(n == n)) {

@@ -21,7 +21,6 @@
 #include <boost/asio/execution.hpp>
 #include <boost/asio/execution_context.hpp>
 #include <boost/asio/post.hpp>
-
 #include <boost/system/error_code.hpp>
 
 #include <algorithm>
@@ -40,19 +39,20 @@ class simulation;
 /// A simulation as an Asio executor: what is posted runs in order, when the simulation runs.
 class simulation_executor {
 public:
-    explicit simulation_executor(simulation& s) noexcept : sim_{&s} {}
+    explicit simulation_executor(simulation& s) noexcept
+        : sim_{&s} {}
 
-    [[nodiscard]] boost::asio::execution_context& query(
-        boost::asio::execution::context_t) const noexcept;
-    [[nodiscard]] static constexpr boost::asio::execution::blocking_t query(
-        boost::asio::execution::blocking_t) noexcept {
+    [[nodiscard]] boost::asio::execution_context&
+        query(boost::asio::execution::context_t) const noexcept;
+    [[nodiscard]] static constexpr boost::asio::execution::blocking_t
+    query(boost::asio::execution::blocking_t) noexcept {
         return boost::asio::execution::blocking.never;
     }
     template <class F>
     void execute(F&& f) const;
 
-    friend bool operator==(const simulation_executor&, const simulation_executor&) noexcept =
-        default;
+    friend bool
+    operator==(const simulation_executor&, const simulation_executor&) noexcept = default;
 
 private:
     simulation* sim_;
@@ -78,7 +78,9 @@ public:
         virtual void run_due(time_point now) = 0;
     };
 
-    explicit simulation(std::uint64_t seed = 0) : random_{seed}, seed_{seed} {}
+    explicit simulation(std::uint64_t seed = 0)
+        : random_{seed}
+        , seed_{seed} {}
     simulation(const simulation&) = delete;
     simulation& operator=(const simulation&) = delete;
     ~simulation() {
@@ -99,7 +101,8 @@ public:
     [[nodiscard]] executor_type get_executor() noexcept { return executor_type{*this}; }
 
     /// Moves time on by `d`; everything that falls due happens on the way, each at its own moment
-    /// and in order of (time, creation). Negative durations are refused with `errc::invalid_argument`.
+    /// and in order of (time, creation). Negative durations are refused with
+    /// `errc::invalid_argument`.
     template <class Rep, class Period>
     void advance(std::chrono::duration<Rep, Period> d) {
         const duration step = saturating_duration(d);
@@ -178,7 +181,9 @@ public:
     void add(source& s) { sources_.push_back(&s); }
     void remove(source& s) noexcept { std::erase(sources_, &s); }
 
-    void post(boost::asio::any_completion_handler<void()> work) { ready_.push_back(std::move(work)); }
+    void post(boost::asio::any_completion_handler<void()> work) {
+        ready_.push_back(std::move(work));
+    }
 
     /// Runs the simulation until `done()`, at most until `limit`. False: it is not done, and the
     /// time is up, or nothing that is left could ever bring it about.
@@ -210,7 +215,9 @@ private:
 
     template <class Handler>
     struct timer_op final : timer_base {
-        timer_op(simulation& s, Handler h) : sim{s}, handler{std::move(h)} {
+        timer_op(simulation& s, Handler h)
+            : sim{s}
+            , handler{std::move(h)} {
             slot = boost::asio::get_associated_cancellation_slot(handler);
         }
         void complete(boost::system::error_code ec) override {
@@ -219,8 +226,8 @@ private:
                 slot.clear();
             }
             auto executor = boost::asio::get_associated_executor(handler, sim.get_executor());
-            auto bound = boost::asio::bind_executor(
-                executor, boost::asio::append(std::move(handler), ec));
+            auto bound =
+                boost::asio::bind_executor(executor, boost::asio::append(std::move(handler), ec));
             delete this;
             boost::asio::post(executor, std::move(bound));
         }
@@ -247,8 +254,7 @@ private:
 
     void run_until(time_point target) {
         run_ready();
-        for (time_point next = next_event(); next <= target && next != never;
-             next = next_event()) {
+        for (time_point next = next_event(); next <= target && next != never; next = next_event()) {
             now_ = std::max(now_, next);
             fire_one_moment();
             run_ready();
@@ -323,8 +329,8 @@ private:
     friend class simulation_executor;
 };
 
-inline boost::asio::execution_context& simulation_executor::query(
-    boost::asio::execution::context_t) const noexcept {
+inline boost::asio::execution_context&
+simulation_executor::query(boost::asio::execution::context_t) const noexcept {
     return sim_->context_;
 }
 
@@ -339,7 +345,8 @@ struct simulated : core::single_threaded {
 
     class clock {
     public:
-        explicit clock(simulation& s) noexcept : sim_{&s} {}
+        explicit clock(simulation& s) noexcept
+            : sim_{&s} {}
         [[nodiscard]] time_point now() const noexcept { return sim_->now(); }
         [[nodiscard]] time_point coarse_now() const noexcept { return sim_->now(); }
         [[nodiscard]] static constexpr duration resolution() noexcept { return duration::zero(); }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+
 #include <time.h>
 
 namespace railmq {
@@ -63,7 +64,9 @@ struct threaded {
             return now();
 #endif
         }
-        [[nodiscard]] duration resolution() const noexcept { return resolution_; }
+        [[nodiscard]] duration resolution() const noexcept {
+            return resolution_;
+        }
 
     private:
         [[nodiscard]] static duration read_resolution() noexcept {
@@ -120,7 +123,9 @@ struct threaded {
         bool poked_ = false;
     };
 
-    static void yield() noexcept { std::this_thread::yield(); }
+    static void yield() noexcept {
+        std::this_thread::yield();
+    }
 
     /// A seed for brokers that were given none.
     [[nodiscard]] static std::uint64_t entropy() {

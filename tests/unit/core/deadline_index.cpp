@@ -632,6 +632,23 @@ TEST_CASE("deadline_index: lanes are closed with entries in them, and opened aga
     CHECK(timers.empty());
 }
 
+TEST_CASE("deadline_index: a lane is opened while others are at work") {
+    index timers;
+    const auto first = timers.open_lane();
+    std::vector<deadline_handle> handles;
+    for (int i = 0; i < 100; ++i) {
+        handles.push_back(timers.arm_in_lane(first, start + i * 1ms, i));
+    }
+    for (int i = 0; i < 99; ++i) {
+        CHECK(timers.cancel(handles[static_cast<std::size_t>(i)]));
+        const auto another = timers.open_lane();
+        REQUIRE(timers.next() == start + (i + 1) * 1ms);
+        timers.arm_in_lane(another, start + 1h, 1'000 + i);
+    }
+    CHECK(timers.pop_due(start + 1s) == 99);
+    CHECK(take_due(timers, start + 1h) == numbers(1'000, 1'099));
+}
+
 TEST_CASE("deadline_index: many lanes") {
     index timers;
     reference expected;
@@ -757,26 +774,31 @@ TEST_CASE("deadline_index: items larger and smaller than a word") {
 TEST_CASE("deadline_index: moves and swaps with everything in it") {
     index timers;
     const auto lane = timers.open_lane();
+    const auto other_lane = timers.open_lane();
+    timers.arm_in_lane(lane, start + 1s, 0);
+    timers.arm_in_lane(lane, start + 5s, 4);
+    timers.arm_in_lane(other_lane, start + 3s, 2);
     const auto a = timers.arm(start + 2s, 1);
-    const auto b = timers.arm_in_lane(lane, start + 1s, 0);
+    const auto b = timers.arm(start + 4s, 3);
 
     index other{std::move(timers)};
     CHECK(other.next() == start + 1s);
     CHECK(other.armed(a));
     CHECK(other.cancel(b));
-    other.arm_in_lane(lane, start + 1s, 0);
+    CHECK(other.size() == 4);
+    other.arm(start + 4s, 3);
 
     index third;
     third.arm(start, 9);
     third = std::move(other);
-    CHECK(third.size() == 2);
-    CHECK(take_due(third, start + 2s) == numbers(0, 2));
+    CHECK(third.next() == start + 1s);
+    CHECK(third.size() == 5);
 
     index fourth;
     fourth.arm(start, 5);
     third.swap(fourth);
-    CHECK(third.size() == 1);
-    CHECK(fourth.empty());
+    CHECK(take_due(third, start + 2s) == std::vector{5});
+    CHECK(take_due(fourth, start + 5s) == numbers(0, 5));
     CHECK(fourth.next() == never);
     fourth.arm_in_lane(lane, start, 6);
     CHECK(take_due(fourth, start) == std::vector{6});

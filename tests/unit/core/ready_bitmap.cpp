@@ -194,14 +194,15 @@ TEST_CASE("ready_bitmap: moves and swaps") {
     third.insert(1);
     third = std::move(other);
     CHECK(all_of(third) == std::vector<std::uint64_t>{7, 70'001});
+    // Both used the same block last, each its own.
+    third.insert(8);
     ready_bitmap fourth;
     fourth.insert(2);
     fourth.swap(third);
-    CHECK(all_of(third) == std::vector<std::uint64_t>{2});
-    CHECK(third.insert(7));
-    CHECK_FALSE(fourth.insert(7));
-    CHECK(third.size() == 2);
-    CHECK(fourth.size() == 2);
+    CHECK(third.insert(8));
+    CHECK(fourth.insert(2));
+    CHECK(all_of(third) == std::vector<std::uint64_t>{2, 8});
+    CHECK(all_of(fourth) == std::vector<std::uint64_t>{2, 7, 8, 70'001});
 }
 
 TEST_CASE("ready_bitmap: random, near and far, against a set") {

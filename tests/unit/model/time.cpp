@@ -85,3 +85,16 @@ TEST_CASE("saturating_duration: clamps what is too long") {
         duration::max());
     CHECK(saturating_duration(std::chrono::duration<double>{-1e300}) == duration::min());
 }
+
+TEST_CASE("durations whose period is no whole number of nanoseconds are converted, not wrapped") {
+    using thirds = std::chrono::duration<std::int64_t, std::ratio<1, 3>>;
+    REQUIRE(railmq::saturating_duration(thirds{3}) == std::chrono::seconds{1});
+    const auto many = railmq::saturating_duration(thirds{10'000'000'000});
+    REQUIRE(many > std::chrono::seconds{3'333'333'332});
+    REQUIRE(many < std::chrono::seconds{3'333'333'334});
+}
+
+TEST_CASE("a duration that is not a number is no time at all") {
+    const std::chrono::duration<double> nan{std::numeric_limits<double>::quiet_NaN()};
+    REQUIRE(railmq::saturating_duration(nan) == railmq::duration::zero());
+}

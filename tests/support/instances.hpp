@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSL-1.0
+//
+// What nearly every test instantiates, compiled once: the classes that do not depend on a message's
+// type, and the handles of queues of numbers.
+#pragma once
+
+#include <railmq/railmq.hpp>
+
+#define RAILMQ_TEST_INSTANCES(prefix, Runtime)                                                     \
+    prefix template class core::slot_ring<Runtime>;                                                \
+    prefix template class core::message_store<Runtime>;                                            \
+    prefix template class core::message_fates<Runtime>;                                            \
+    prefix template class core::message_leases<Runtime>;                                           \
+    prefix template class core::consumer_board<Runtime>;                                           \
+    prefix template class core::queue_machine<Runtime>;                                            \
+    prefix template class detail::broker_core<Runtime>;                                            \
+    prefix template class detail::queue_core<Runtime>;                                             \
+    prefix template class basic_broker<Runtime>;                                                   \
+    prefix template class basic_subscription<Runtime>;                                             \
+    prefix template class basic_delivery<int, Runtime>;                                            \
+    prefix template class basic_producer<int, Runtime>;                                            \
+    prefix template class basic_consumer<int, Runtime>;                                            \
+    prefix template class basic_queue<int, Runtime>;
+
+namespace railmq {
+
+RAILMQ_TEST_INSTANCES(extern, threaded)
+RAILMQ_TEST_INSTANCES(extern, simulated)
+
+} // namespace railmq
