@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <new>
 #include <optional>
@@ -340,19 +341,34 @@ bool basic_delivery<T, Runtime>::extend(std::chrono::duration<Rep, Period> time)
 template <class T, class Runtime>
 T basic_delivery<T, Runtime>::take() {
     require();
+    // The value is moved straight into the result; only when that is done is the message settled,
+    // and if the move throws it is held as before.
+    struct ending {
+        basic_delivery& d;
+        bool is_fast;
+        int exceptions = std::uncaught_exceptions();
+        ending(basic_delivery& self, bool fast) noexcept
+            : d{self}
+            , is_fast{fast} {}
+        ending(const ending&) = delete;
+        ending& operator=(const ending&) = delete;
+        ~ending() {
+            if (std::uncaught_exceptions() != exceptions) {
+                d.queue().locked(
+                    [&](auto& m, time_point now, auto&) { m.cancel_take(d.lease_, now); });
+            } else if (is_fast) {
+                d.finish_fast_ack();
+            } else {
+                d.queue().finish_take(std::exchange(d.lease_, lease_type{}));
+            }
+        }
+    };
     if (!lease_.holder->acks_on_delivery && lease_.word.pins() == 0 && begin_fast_ack()) {
         // While the slot says `settling` nobody else touches the value.
         lease_.at->store(lease_.word.with(core::slot_state::settling));
         lease_.holder->lock.unlock();
-        try {
-            T out(std::move(*payload()));
-            finish_fast_ack();
-            return out;
-        } catch (...) {
-            // The move failed: it is still held. Its deadline may have been passed over meanwhile.
-            queue().locked([&](auto& m, time_point now, auto&) { m.cancel_take(lease_, now); });
-            throw;
-        }
+        const ending after{*this, true};
+        return T(std::move(*payload()));
     }
     auto& q = queue();
     const bool pinned = q.locked_and_current([&](auto& m, time_point now, auto& fx) {
@@ -362,35 +378,21 @@ T basic_delivery<T, Runtime>::take() {
         }
         return lease_.at->load().pins() != 0;
     });
-    const auto restore = [&] {
-        q.locked([&](auto& m, time_point now, auto&) { m.cancel_take(lease_, now); });
-    };
     if constexpr (!std::is_copy_constructible_v<T>) {
         if (pinned) {
-            restore();
+            q.locked([&](auto& m, time_point now, auto&) { m.cancel_take(lease_, now); });
             throw system_error(
                 make_error_code(errc::would_block),
                 "an earlier delivery of this message is still alive and may be reading it");
         }
     }
-    try {
-        const auto moved = [&]() -> T {
-            if constexpr (std::is_copy_constructible_v<T>) {
-                if (pinned) {
-                    return T(std::as_const(*payload()));
-                }
-            }
-            return T(std::move(*payload()));
-        };
-        T out = moved();
-        q.finish_take(std::exchange(lease_, lease_type{}));
-        return out;
-    } catch (...) {
-        if (lease_) {
-            restore();
+    const ending after{*this, false};
+    if constexpr (std::is_copy_constructible_v<T>) {
+        if (pinned) {
+            return T(std::as_const(*payload()));
         }
-        throw;
     }
+    return T(std::move(*payload()));
 }
 
 template <class T, class Runtime>

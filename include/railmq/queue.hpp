@@ -286,7 +286,11 @@ errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where)
                 fresh->props = std::make_unique<properties>(*d->props);
             }
             const std::uint64_t id = m.store().public_id(found);
-            result = to.machine().adopt(m.store().payload(found), fresh, now, to_fx);
+            // A closed queue still takes dead letters, which have nowhere else to go, but no
+            // others.
+            result = to.machine().is_closed()
+                         ? errc::closed
+                         : to.machine().adopt(m.store().payload(found), fresh, now, to_fx);
             if (result == errc{}) {
                 notices::redriven n{};
                 n.queue = from.name();

@@ -80,9 +80,10 @@ private:
 /// part, and one survivor keeps its block. What never shrinks is a table of the blocks, with a byte
 /// for each entry there was at the busiest moment.
 ///
-/// Amortised costs come in pieces: the longest pause is to split or to sweep a leaf of 4,096
-/// entries, tens of microseconds; with more entries for one and the same nanosecond in the general
-/// part, to copy those as their number doubles, and to sweep them when half are cancelled.
+/// Amortised costs come in pieces: to split or to sweep a leaf of 4,096 entries takes some tens of
+/// microseconds, hundreds if the memory is cold or new; the table of blocks is copied as it
+/// doubles; and so are entries of the general part for one and the same nanosecond, as their number
+/// does.
 ///
 /// `Item` is a small value, copied in and out. Not copyable; movable, and handles and lanes move
 /// along. Not safe to use from two threads at once.

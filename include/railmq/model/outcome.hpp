@@ -22,6 +22,9 @@ class outcome {
 public:
     enum class kind : unsigned char { acked, failed, rejected, released };
 
+    /// The same as `ack()`: a coroutine's result must have a default.
+    outcome() noexcept = default;
+
     /// Done.
     [[nodiscard]] static outcome ack() noexcept { return outcome{kind::acked}; }
     /// Failed: retried by the queue's policy.
@@ -49,7 +52,7 @@ private:
     explicit outcome(kind k) noexcept
         : kind_{k} {}
 
-    kind kind_;
+    kind kind_ = kind::acked;
     std::optional<duration> wait_{};
     std::string reason_{};
 };

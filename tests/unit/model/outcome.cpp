@@ -12,6 +12,7 @@ using railmq::outcome;
 
 TEST_CASE("outcome: says one thing") {
     CHECK(outcome::ack().what() == outcome::kind::acked);
+    CHECK(outcome{}.what() == outcome::kind::acked);
     CHECK(outcome::nack().what() == outcome::kind::failed);
     CHECK(outcome::release().what() == outcome::kind::released);
     CHECK(outcome::reject().what() == outcome::kind::rejected);
