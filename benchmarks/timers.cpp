@@ -10,7 +10,8 @@
 //
 // All contestants keep the same promise, deadlines in order and equal ones in the order they were
 // armed, and all but `priority_queue` can cancel. There, as usual, a cancelled entry is marked and
-// skipped when it comes to the top.
+// skipped when it comes to the top: cheap, but what is cancelled at random takes memory until then,
+// without bound, so that row is no alternative, only a lower bound.
 
 #include <railmq/core/deadline_index.hpp>
 

@@ -53,11 +53,10 @@ void read_all(const options& o, const stop_request& stop, job& j, tally& t) {
     pace slowly{timer{j.silent}, j.paced_until};
     log_line line;
     for (const std::string& path : o.inputs) {
-        const int fd = path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        line_reader reader{file{fd}, longest_line, stop};
-        auto status = line_reader::status::failed;
+        line_reader reader{path, longest_line, stop};
+        auto status = line_reader::status::line;
         const auto next = [&] { return status = reader.next(line.text, line.is_cut); };
-        while (fd >= 0 && next() == line_reader::status::line) {
+        while (next() == line_reader::status::line) {
             ++t.read;
             if (line.text.find_first_not_of(" \t") == std::string::npos) {
                 ++t.blank;
@@ -73,8 +72,7 @@ void read_all(const options& o, const stop_request& stop, job& j, tally& t) {
             slowly.spend(1, in_burst ? burst_rate : calm_rate);
         }
         if (status == line_reader::status::failed) {
-            const int error = fd < 0 ? errno : reader.error();
-            complain(fmt::format("{}: {}", printable(path, 200), std::strerror(error)));
+            complain(fmt::format("{}: {}", printable(path, 200), std::strerror(reader.error())));
             t.has_failed = true;
         }
         if (status == line_reader::status::stopped) {
@@ -241,7 +239,7 @@ int main(int argc, char** argv) {
         }
         bool usable = true;
         for (const std::string& path : o.inputs) {
-            const std::string wrong = path == "-" ? "" : what_is_wrong_with(path);
+            const std::string wrong = what_is_wrong_with(path);
             if (!wrong.empty()) {
                 complain(fmt::format("{}: {}", printable(path, 200), wrong));
                 usable = false;

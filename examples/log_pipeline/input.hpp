@@ -121,8 +121,10 @@ class line_reader {
 public:
     enum class status { line, end, stopped, failed };
 
-    line_reader(file from, std::size_t limit, const stop_request& stop)
-        : from_{std::move(from)}
+    /// Opening a pipe that nobody writes to does not wait: reading it does, and can be stopped.
+    line_reader(const std::string& path, std::size_t limit, const stop_request& stop)
+        : from_{path == "-" ? STDIN_FILENO : ::open(path.c_str(), open_flags)}
+        , error_{from_.get() < 0 ? errno : 0}
         , limit_{limit}
         , stop_{stop} {}
 
@@ -173,7 +175,7 @@ private:
     }
     /// `line` for: there is more.
     [[nodiscard]] status fill() {
-        for (;;) {
+        while (error_ == 0) {
             if (!stop_.wait_readable(from_.get())) {
                 return status::stopped;
             }
@@ -188,30 +190,33 @@ private:
             }
             if (errno != EINTR && errno != EAGAIN) {
                 error_ = errno;
-                return status::failed;
             }
         }
+        return status::failed;
     }
 
+    static constexpr int open_flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
     file from_;
+    int error_;
     std::size_t limit_;
     const stop_request& stop_;
     std::vector<char> buffer_ = std::vector<char>(std::size_t{64} << 10);
     std::size_t at_ = 0;
     std::size_t end_ = 0;
-    int error_ = 0;
 };
 
 /// What is wrong with a file that is to be read; empty when nothing is.
 [[nodiscard]] inline std::string what_is_wrong_with(const std::string& path) {
     struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) {
+    const bool is_stdin = path == "-";
+    if ((is_stdin ? ::fstat(STDIN_FILENO, &info) : ::stat(path.c_str(), &info)) != 0) {
         return std::strerror(errno);
     }
     if (S_ISDIR(info.st_mode)) {
         return "it is a directory";
     }
-    return ::access(path.c_str(), R_OK) == 0 ? "" : std::strerror(errno);
+    return is_stdin || ::access(path.c_str(), R_OK) == 0 ? "" : std::strerror(errno);
 }
 
 /// Whether standard input is a pipe, a socket or a file, and something comes from it, or nothing

@@ -247,15 +247,20 @@ std::uint64_t basic_broker<Runtime>::close(drain_for limit) {
     const time_point until = saturating_add(core_->clock().now(), limit.time);
     for (const auto& q : core_->queues()) {
         q->locked_and_current(
-            [](auto& m, time_point now, auto& fx) { m.close_queue(errc::closed, false, now, fx); });
+            [](auto& m, time_point now, auto& fx) { m.drain_queue(now, fx); });
     }
-    for (const auto& q : core_->queues()) {
-        // A dead-letter queue that nobody reads has nothing to drain.
-        const bool has_consumers =
-            q->locked([](auto& m, time_point, auto&) { return m.has_consumers(); });
-        const duration rest = until - core_->clock().now();
-        if (has_consumers && rest > duration::zero()) {
-            (void)detail::wait_for_idle(*q, false, rest);
+    // The end of one queue's work may be the beginning of another's, so all must be idle at once.
+    for (bool again = true; again;) {
+        again = false;
+        for (const auto& q : core_->queues()) {
+            // A dead-letter queue that nobody reads has nothing to drain.
+            const bool has_work = q->locked([](auto& m, time_point now, auto&) {
+                return m.has_consumers() && !m.is_idle(false, now);
+            });
+            const duration rest = until - core_->clock().now();
+            if (has_work && rest > duration::zero()) {
+                again = detail::wait_for_idle(*q, false, rest) || again;
+            }
         }
     }
     return close();

@@ -47,8 +47,8 @@ TEST_CASE("[BR01] the order of each producer survives threads") {
     {
         std::vector<std::jthread> threads;
         for (std::size_t r = 0; r < readers; ++r) {
-            threads.emplace_back([&, r] {
-                auto consumer = q.consumer();
+            // Made here: on a queue that is closed and empty, none can be made any more.
+            threads.emplace_back([&, r, consumer = q.consumer()]() mutable {
                 while (auto d = consumer.receive()) {
                     seen[r].push_back(d->value());
                     d->ack();

@@ -252,7 +252,7 @@ TEST_CASE("[L10] a cycle that nobody rejects into ends with a recorded drop") {
         w.sim.advance(1ms);
         CHECK(values_in(w.b, "q").empty());
         CHECK(q.stats().delayed == 0);
-        CHECK(q.stats().expired == 2);
+        CHECK(q.stats().dropped == 2);
         CHECK(w.all<railmq::notices::dropped>().size() == 2);
     }
     SECTION("a queue that is its own, by length") {
@@ -278,7 +278,7 @@ TEST_CASE("[L10] a cycle that nobody rejects into ends with a recorded drop") {
         CHECK(values_in(w.b, "bb").empty());
         CHECK(w.sim.run_until_idle() == 0s);
         CHECK(a.stats().dead_lettered == 1);
-        CHECK(b.stats().expired == 1);
+        CHECK(b.stats().dropped == 1);
         const auto dropped = w.all<railmq::notices::dropped>();
         REQUIRE(dropped.size() == 1);
         CHECK(dropped[0].reason == death_reason::expired);

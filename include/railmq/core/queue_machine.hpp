@@ -73,7 +73,7 @@ public:
     [[nodiscard]] errc close_reason() const noexcept { return close_reason_; }
     /// Closed, and nothing is left that may be handed out.
     [[nodiscard]] bool is_drained() const noexcept {
-        return closed_ && (aborted_ || (ready_count() == 0 && delayed_ == 0));
+        return closed_ && (aborted_ || (!is_draining_ && ready_count() == 0 && delayed_ == 0));
     }
 
     // Sending
@@ -469,6 +469,13 @@ public:
         serve(now, fx);
     }
 
+    /// Takes no more sends but those of handlers, and receives go on even when nothing is left: the
+    /// whole broker is being drained, and more may come.
+    void drain_queue(time_point now, effects_type& fx) {
+        is_draining_ = true;
+        close_queue(errc::closed, false, now, fx);
+    }
+
     /// Takes no more sends. Receives go on until nothing is left, or end at once with `abort`.
     /// Returns how many messages the queue has, held ones included.
     std::uint64_t close_queue(errc why, bool abort, time_point now, effects_type& fx) {
@@ -769,6 +776,7 @@ private:
     bool sends_need_lock_ = false;
     bool receives_need_lock_ = false;
     bool paused_ = false;
+    bool is_draining_ = false;
     errc close_reason_ = errc::closed;
 };
 

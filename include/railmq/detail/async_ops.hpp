@@ -98,7 +98,7 @@ protected:
     /// Lets deadlines pass while this operation waits.
     void use_timer() {
         uses_timer_ = true;
-        queue_->broker().template use_async_timer<wake_up_timer<Runtime>>(executor_);
+        queue_->broker().template use_async_timer<wake_up_timer<Runtime>>();
     }
     void set_result(error_code ec) noexcept { result_ = ec; }
 

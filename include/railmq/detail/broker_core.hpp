@@ -32,7 +32,8 @@ struct broker_options {
     /// Bytes that all message blocks may take together, counted by block.
     std::size_t memory_limit = std::size_t{1} << 30;
     /// Where asynchronous operations complete whose handler names no executor, and where the
-    /// broker's one timer runs. It must outlive the broker's pending asynchronous operations.
+    /// broker's one timer runs; without one, both are on the system's threads. It must outlive the
+    /// broker, or at least its `close`.
     boost::asio::any_io_executor executor{};
     /// Gets every notice. With an observer every call goes through its queue's lock.
     railmq::observer observer{};
@@ -327,9 +328,10 @@ public:
     }
 
     /// Makes sure that deadlines pass while nobody calls: with a timer on the broker's executor, or
-    /// on that of the first asynchronous operation. A simulation needs none.
-    template <class Timer, class Executor>
-    void use_async_timer(const Executor& executor) {
+    /// on the system's. Not on that of an operation, which need not live as long as the broker. A
+    /// simulation needs none.
+    template <class Timer>
+    void use_async_timer() {
         if constexpr (Runtime::concurrent) {
             std::unique_lock lock{sleepers_mutex_};
             const bool is_first = async_users_.fetch_add(1) == 0;
@@ -344,16 +346,7 @@ public:
                 }
                 return;
             }
-            auto where = options_.executor;
-            if constexpr (std::is_convertible_v<Executor, boost::asio::any_io_executor>) {
-                if (!where) {
-                    where = executor;
-                }
-            }
-            if (!where) {
-                where = async_executor();
-            }
-            auto timer = std::make_shared<Timer>(this->weak_from_this(), where);
+            auto timer = std::make_shared<Timer>(this->weak_from_this(), async_executor());
             set_timer_ = [timer] { timer->set(); };
             stop_timer_ = [timer] { timer->stop(); };
             lock.unlock();
