@@ -246,8 +246,7 @@ std::uint64_t basic_broker<Runtime>::close(drain_for limit) {
     }
     const time_point until = saturating_add(core_->clock().now(), limit.time);
     for (const auto& q : core_->queues()) {
-        q->locked_and_current(
-            [](auto& m, time_point now, auto& fx) { m.drain_queue(now, fx); });
+        q->locked_and_current([](auto& m, time_point now, auto& fx) { m.drain_queue(now, fx); });
     }
     // The end of one queue's work may be the beginning of another's, so all must be idle at once.
     for (bool again = true; again;) {

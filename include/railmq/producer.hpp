@@ -551,6 +551,11 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
                     for (std::uint64_t k = 0; k < run; ++k, ++it, at = ring.next_slot(at)) {
                         ::new (payload_of(at)) T(forward_element(*it));
                         at->enqueued = now.time_since_epoch().count();
+                    }
+                    // The first one last: a consumer then finds the whole run at once, instead of
+                    // following the producer from slot to slot.
+                    for (std::uint64_t k = 0; k < run; ++k) {
+                        at = ring.previous_slot(at);
                         at->store(core::slot_word{core::slot_state::ready});
                     }
                 }

@@ -93,7 +93,7 @@ TEST_CASE("a waiting thread gets what another thread sends [E02]") {
     const auto queue = open<int>(world, "q");
     const auto answers = open<int>(world, "answers");
     // To and fro, so that each side waits again and again.
-    std::thread other([&queue, &answers, consumer = queue.consumer()]() mutable {
+    std::thread other([&answers, consumer = queue.consumer()]() mutable {
         auto producer = answers.producer();
         while (auto d = consumer.receive()) {
             producer.send(d->value() + 1);

@@ -171,6 +171,10 @@ public:
     [[nodiscard]] RAILMQ_ALWAYS_INLINE slot_type* next_slot(slot_type* s) const noexcept {
         return reinterpret_cast<slot_type*>(reinterpret_cast<std::byte*>(s) + stride_);
     }
+    /// The slot before `s` in the same chunk.
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE slot_type* previous_slot(slot_type* s) const noexcept {
+        return reinterpret_cast<slot_type*>(reinterpret_cast<std::byte*>(s) - stride_);
+    }
     /// How many positions from `sequence` on lie in its chunk.
     [[nodiscard]] std::uint64_t run_from(std::uint64_t sequence) const noexcept {
         return capacity_ - (sequence & (capacity_ - 1));

@@ -385,9 +385,7 @@ public:
     }
 
 private:
-    bool park(sleeper<Runtime>& s, time_point until)
-        requires Runtime::concurrent
-    {
+    bool park(sleeper<Runtime>& s, time_point until) requires Runtime::concurrent {
         std::unique_lock lock{sleepers_mutex_};
         sleepers_.push_back(s);
         for (;;) {

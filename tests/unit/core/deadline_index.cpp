@@ -31,7 +31,7 @@ using railmq::time_point;
 
 namespace {
 
-using index = deadline_index<int>;
+using timer_index = deadline_index<int>;
 
 constexpr time_point start{}; // an arbitrary moment
 
@@ -80,18 +80,18 @@ private:
 
 static_assert(sizeof(deadline_handle) == 8);
 static_assert(std::is_trivially_copyable_v<deadline_handle>);
-static_assert(std::is_nothrow_default_constructible_v<index>);
-static_assert(std::is_nothrow_move_constructible_v<index>);
-static_assert(std::is_nothrow_move_assignable_v<index>);
-static_assert(!std::is_copy_constructible_v<index>);
-static_assert(noexcept(std::declval<index&>().cancel({})));
-static_assert(noexcept(std::declval<const index&>().next()));
-static_assert(noexcept(std::declval<index&>().pop_due(start)));
+static_assert(std::is_nothrow_default_constructible_v<timer_index>);
+static_assert(std::is_nothrow_move_constructible_v<timer_index>);
+static_assert(std::is_nothrow_move_assignable_v<timer_index>);
+static_assert(!std::is_copy_constructible_v<timer_index>);
+static_assert(noexcept(std::declval<timer_index&>().cancel({})));
+static_assert(noexcept(std::declval<const timer_index&>().next()));
+static_assert(noexcept(std::declval<timer_index&>().pop_due(start)));
 
 } // namespace
 
 TEST_CASE("deadline_index: an empty one") {
-    index timers;
+    timer_index timers;
     CHECK(timers.empty());
     CHECK(timers.size() == 0);
     CHECK(timers.next() == never);
@@ -104,7 +104,7 @@ TEST_CASE("deadline_index: an empty one") {
 }
 
 TEST_CASE("deadline_index: fires at the deadline, not before") {
-    index timers;
+    timer_index timers;
     const bool in_lane = GENERATE(false, true);
     const auto lane = in_lane ? timers.open_lane() : deadline_lane{};
     const auto h = timers.arm_in_lane(lane, start + 10ms, 7);
@@ -122,7 +122,7 @@ TEST_CASE("deadline_index: fires at the deadline, not before") {
 }
 
 TEST_CASE("deadline_index: equal deadlines fire in order of creation, over all lanes") {
-    index timers;
+    timer_index timers;
     const std::array lanes{timers.open_lane(), deadline_lane{}, timers.open_lane()};
     for (int i = 0; i < 300; ++i) {
         timers.arm_in_lane(lanes[static_cast<std::size_t>(i * 7 % 3)], start + 5s, i);
@@ -131,7 +131,7 @@ TEST_CASE("deadline_index: equal deadlines fire in order of creation, over all l
 }
 
 TEST_CASE("deadline_index: a tie between lanes goes on after the first has lost its head") {
-    index timers;
+    timer_index timers;
     const auto a = timers.open_lane();
     const auto b = timers.open_lane();
     timers.arm_in_lane(a, start + 1s, 0);
@@ -143,7 +143,7 @@ TEST_CASE("deadline_index: a tie between lanes goes on after the first has lost 
 }
 
 TEST_CASE("deadline_index: earlier deadlines come first, wherever they are") {
-    index timers;
+    timer_index timers;
     const auto slow = timers.open_lane();
     const auto quick = timers.open_lane();
     for (int i = 0; i < 100; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("deadline_index: earlier deadlines come first, wherever they are") {
 }
 
 TEST_CASE("deadline_index: next() is exact after every cancellation") {
-    index timers;
+    timer_index timers;
     const auto lane = timers.open_lane();
     std::vector<deadline_handle> handles;
     for (int i = 0; i < 200; ++i) {
@@ -191,7 +191,7 @@ TEST_CASE("deadline_index: next() is exact after every cancellation") {
 }
 
 TEST_CASE("deadline_index: a handle is good for one entry only") {
-    index timers;
+    timer_index timers;
     const bool in_lane = GENERATE(false, true);
     const auto lane = in_lane ? timers.open_lane() : deadline_lane{};
     const auto cancelled = timers.arm_in_lane(lane, start + 1s, 1);
@@ -230,7 +230,7 @@ TEST_CASE("deadline_index: a handle is good for one entry only") {
 }
 
 TEST_CASE("deadline_index: handles of a crowd stay void when its memory went and came again") {
-    index timers;
+    timer_index timers;
     const bool in_lane = GENERATE(false, true);
     const auto lane = in_lane ? timers.open_lane() : deadline_lane{};
     std::vector<deadline_handle> first;
@@ -263,7 +263,7 @@ TEST_CASE("deadline_index: handles of a crowd stay void when its memory went and
 TEST_CASE(
     "deadline_index: a timer added with a deadline <= now fires at the next advance [Z07]",
     "[Z07]") {
-    index timers;
+    timer_index timers;
     const time_point now = start + 1h;
     CHECK(take_due(timers, now).empty());
     timers.arm(now, 1);
@@ -275,7 +275,7 @@ TEST_CASE(
 }
 
 TEST_CASE("deadline_index: five negative deadlines all fire [Z07]", "[Z07]") {
-    index timers;
+    timer_index timers;
     const bool in_lane = GENERATE(false, true);
     const auto lane = in_lane ? timers.open_lane() : deadline_lane{};
     for (int i = 0; i < 5; ++i) {
@@ -303,7 +303,7 @@ TEST_CASE("deadline_index: 585 tasks in random order fire exactly once each [Z07
     std::mt19937_64 random{railmq::test::seed(1)};
     std::shuffle(deadlines.begin(), deadlines.end(), random);
 
-    index timers;
+    timer_index timers;
     reference expected;
     for (std::size_t i = 0; i < deadlines.size(); ++i) {
         timers.arm(at(deadlines[i]), static_cast<int>(i));
@@ -324,7 +324,7 @@ TEST_CASE("deadline_index: 585 tasks in random order fire exactly once each [Z07
 
 TEST_CASE(
     "deadline_index: more than a turn of any wheel at once fires everything due [Z08]", "[Z08]") {
-    index timers;
+    timer_index timers;
     reference expected;
     std::mt19937_64 random{railmq::test::seed(2)};
     // Deadlines of every magnitude, so that whatever the wheels are, most have turned many times.
@@ -357,7 +357,7 @@ TEST_CASE(
 }
 
 TEST_CASE("deadline_index: updating a deadline removes the old one [Z08]", "[Z08]") {
-    index timers;
+    timer_index timers;
     const bool in_lane = GENERATE(false, true);
     const auto lane = in_lane ? timers.open_lane() : deadline_lane{};
     auto h = timers.arm_in_lane(lane, start + 1s, 1);
@@ -409,7 +409,7 @@ TEST_CASE("deadline_index: no long delay fires early [BX13]", "[BX13]") {
 
     SECTION("one alone") {
         for (const duration delay : delays) {
-            index timers;
+            timer_index timers;
             timers.arm(now, 0);
             const time_point deadline = saturating_add(now, delay);
             timers.arm(deadline, 1);
@@ -427,7 +427,7 @@ TEST_CASE("deadline_index: no long delay fires early [BX13]", "[BX13]") {
         }
     }
     SECTION("all together, and a short one in between") {
-        index timers;
+        timer_index timers;
         for (std::size_t i = 0; i < delays.size(); ++i) {
             timers.arm(saturating_add(now, delays[i]), static_cast<int>(i));
         }
@@ -451,7 +451,7 @@ TEST_CASE("deadline_index: no long delay fires early [BX13]", "[BX13]") {
 }
 
 TEST_CASE("deadline_index: an entry for never is armed, and fires only at the end of time") {
-    index timers;
+    timer_index timers;
     const auto lane = timers.open_lane();
     const auto a = timers.arm(never, 0);
     const auto b = timers.arm_in_lane(lane, never, 1);
@@ -477,7 +477,7 @@ TEST_CASE("deadline_index: an entry for never is armed, and fires only at the en
 }
 
 TEST_CASE("deadline_index: the clock may go back") {
-    index timers;
+    timer_index timers;
     timers.arm(start + 10s, 1);
     CHECK_FALSE(timers.pop_due(start + 9s));
     timers.arm(start + 5s, 0);
@@ -487,7 +487,7 @@ TEST_CASE("deadline_index: the clock may go back") {
 }
 
 TEST_CASE("deadline_index: expire passes items and deadlines, in order") {
-    index timers;
+    timer_index timers;
     timers.arm(start + 2s, 2);
     timers.arm(start + 1s, 1);
     timers.arm(start + 3s, 3);
@@ -499,7 +499,7 @@ TEST_CASE("deadline_index: expire passes items and deadlines, in order") {
 }
 
 TEST_CASE("deadline_index: expire calls a function that arms and cancels") {
-    index timers;
+    timer_index timers;
     const auto lane = timers.open_lane();
     std::vector<int> seen;
 
@@ -584,7 +584,7 @@ TEST_CASE("deadline_index: expire calls a function that arms and cancels") {
 }
 
 TEST_CASE("deadline_index: a lane whose deadlines decrease is slower, not wrong") {
-    index timers;
+    timer_index timers;
     reference expected;
     const auto lane = timers.open_lane();
     std::mt19937_64 random{railmq::test::seed(3)};
@@ -602,7 +602,7 @@ TEST_CASE("deadline_index: a lane whose deadlines decrease is slower, not wrong"
 }
 
 TEST_CASE("deadline_index: an empty lane forgets what it promised") {
-    index timers;
+    timer_index timers;
     const auto lane = timers.open_lane();
     timers.cancel(timers.arm_in_lane(lane, start + 1h, 0));
     timers.arm_in_lane(lane, start + 1s, 1);
@@ -611,7 +611,7 @@ TEST_CASE("deadline_index: an empty lane forgets what it promised") {
 }
 
 TEST_CASE("deadline_index: lanes are closed with entries in them, and opened again") {
-    index timers;
+    timer_index timers;
     const auto a = timers.open_lane();
     const auto b = timers.open_lane();
     CHECK_FALSE(a == b);
@@ -633,7 +633,7 @@ TEST_CASE("deadline_index: lanes are closed with entries in them, and opened aga
 }
 
 TEST_CASE("deadline_index: a lane is opened while others are at work") {
-    index timers;
+    timer_index timers;
     const auto first = timers.open_lane();
     std::vector<deadline_handle> handles;
     for (int i = 0; i < 100; ++i) {
@@ -650,7 +650,7 @@ TEST_CASE("deadline_index: a lane is opened while others are at work") {
 }
 
 TEST_CASE("deadline_index: many lanes") {
-    index timers;
+    timer_index timers;
     reference expected;
     std::mt19937_64 random{railmq::test::seed(4)};
     std::vector<deadline_lane> lanes;
@@ -680,7 +680,7 @@ TEST_CASE("deadline_index: many lanes") {
 }
 
 TEST_CASE("deadline_index: one deadline a hundred thousand times, and one beside it") {
-    index timers;
+    timer_index timers;
     for (int i = 0; i < 50'000; ++i) {
         timers.arm(start + 1s, i);
     }
@@ -694,7 +694,7 @@ TEST_CASE("deadline_index: one deadline a hundred thousand times, and one beside
 }
 
 TEST_CASE("deadline_index: the first of equals is cancelled until few are left") {
-    index timers;
+    timer_index timers;
     std::vector<deadline_handle> handles;
     for (int i = 0; i < 20'000; ++i) {
         handles.push_back(timers.arm(start + 1s, i));
@@ -715,7 +715,7 @@ TEST_CASE("deadline_index: the first of equals is cancelled until few are left")
 TEST_CASE("deadline_index: crowds of every width, against a multimap") {
     std::mt19937_64 random{railmq::test::seed(5)};
     const int width = GENERATE(0, 3, 6, 12, 20, 36, 63);
-    index timers;
+    timer_index timers;
     reference expected;
     std::map<int, std::pair<deadline_handle, reference::iterator>> armed;
     const auto fire = [&](time_point now) {
@@ -772,7 +772,7 @@ TEST_CASE("deadline_index: items larger and smaller than a word") {
 }
 
 TEST_CASE("deadline_index: moves and swaps with everything in it") {
-    index timers;
+    timer_index timers;
     const auto lane = timers.open_lane();
     const auto other_lane = timers.open_lane();
     timers.arm_in_lane(lane, start + 1s, 0);
@@ -781,20 +781,20 @@ TEST_CASE("deadline_index: moves and swaps with everything in it") {
     const auto a = timers.arm(start + 2s, 1);
     const auto b = timers.arm(start + 4s, 3);
 
-    index other{std::move(timers)};
+    timer_index other{std::move(timers)};
     CHECK(other.next() == start + 1s);
     CHECK(other.armed(a));
     CHECK(other.cancel(b));
     CHECK(other.size() == 4);
     other.arm(start + 4s, 3);
 
-    index third;
+    timer_index third;
     third.arm(start, 9);
     third = std::move(other);
     CHECK(third.next() == start + 1s);
     CHECK(third.size() == 5);
 
-    index fourth;
+    timer_index fourth;
     fourth.arm(start, 5);
     third.swap(fourth);
     CHECK(take_due(third, start + 2s) == std::vector{5});
