@@ -38,7 +38,9 @@ enum class requeue_position : unsigned char {
 enum class delivery_order : unsigned char {
     fifo,   ///< Handed out in order; several may be in work at once, and a retry does not block.
     by_key, ///< One at a time per `properties::key`; a failed message holds its key until settled.
-    strict, ///< One at a time altogether; a failed message holds the queue until settled.
+    /// One at a time altogether; a failed message holds the queue until settled, and so goes back
+    /// to its original place whatever `queue_options::requeue` says.
+    strict,
 };
 
 /// Where dead messages go. Unset: the broker's default, else the queue `<name>.dead`.
