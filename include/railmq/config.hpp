@@ -22,3 +22,15 @@
 #define RAILMQ_NOINLINE
 #define RAILMQ_ALWAYS_INLINE inline
 #endif
+
+/// Fetches the cache line of an address in order to write to it: one transfer between two cores
+/// instead of one to read and another to own it. `__builtin_prefetch` fetches it for reading
+/// unless the compiler is told that the processor can do better; one that cannot ignores this.
+#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
+#define RAILMQ_PREFETCH_TO_WRITE(address)                                                          \
+    __asm__ __volatile__("prefetchw %0" : : "m"(*static_cast<const char*>(address)))
+#elif defined(__GNUC__) || defined(__clang__)
+#define RAILMQ_PREFETCH_TO_WRITE(address) __builtin_prefetch(address, 1)
+#else
+#define RAILMQ_PREFETCH_TO_WRITE(address) static_cast<void>(address)
+#endif

@@ -4,6 +4,7 @@
 #include <railmq/delivery.hpp>
 #include <railmq/detail/async_ops.hpp>
 #include <railmq/detail/blocking.hpp>
+#include <railmq/detail/patience.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/handle_options.hpp>
@@ -65,15 +66,11 @@ public:
     /// deleted; `would_deadlock` inside a handler of this broker, and in a simulation in which
     /// nothing can ever come.
     [[nodiscard]] std::optional<delivery_type> receive() {
-        std::optional<delivery_type> out;
-        if (!take_one(out)) {
-            error_code ec;
-            out = receive_until(never, ec);
-        }
-        return out;
+        error_code ec;
+        return receive_by(never, ec);
     }
     [[nodiscard]] std::optional<delivery_type> receive(error_code& ec) {
-        return receive_until(never, ec);
+        return receive_by(never, ec);
     }
     /// The same for at most `timeout` (long poll); then empty, `timed_out`.
     template <class Rep, class Period>
@@ -84,19 +81,17 @@ public:
     template <class Rep, class Period>
     [[nodiscard]] std::optional<delivery_type>
     receive(std::chrono::duration<Rep, Period> timeout, error_code& ec) {
-        return receive_until(limit_for(timeout), ec);
+        return receive_by(limit_for(timeout), ec);
     }
     /// A message that is there now, or empty; never waits.
     [[nodiscard]] std::optional<delivery_type> try_receive() {
-        std::optional<delivery_type> out;
-        if (!take_one(out)) {
-            error_code ec;
-            out = receive_until(time_point::min(), ec);
-        }
-        return out;
+        error_code ec;
+        return receive_by(time_point::min(), ec);
     }
     /// Says why it is empty: `would_block`, or as `receive`.
-    [[nodiscard]] std::optional<delivery_type> try_receive(error_code& ec);
+    [[nodiscard]] std::optional<delivery_type> try_receive(error_code& ec) {
+        return receive_by(time_point::min(), ec);
+    }
 
     /// As many messages as are there now, at most `max`, into `out`, whose old content is settled
     /// as its destruction says. Waits up to `timeout` for the first. Returns how many.
@@ -222,23 +217,26 @@ private:
     /// Takes up to `max` messages on the fast path. 0: none, or they have to go through the lock.
     template <class Sink>
     RAILMQ_ALWAYS_INLINE std::size_t take_fast(std::size_t max, Sink&& sink, bool& is_empty);
-    /// One message on the fast path, if there is one.
-    RAILMQ_ALWAYS_INLINE bool take_one(std::optional<delivery_type>& out) {
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE std::optional<delivery_type>
+    receive_by(time_point limit, error_code& ec) {
+        std::optional<delivery_type> out;
         bool is_empty = false;
-        return state_ != nullptr &&
-               take_fast(
-                   1,
-                   [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
-                       out.emplace(
-                           detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
-                   },
-                   is_empty) != 0;
+        ec = {};
+        if (state_ == nullptr || take_fast(1, sink_for(out), is_empty) == 0) {
+            receive_one_slow(out, is_empty, limit, ec);
+        }
+        return out;
     }
-    [[nodiscard]] RAILMQ_NOINLINE std::optional<delivery_type>
-    receive_until(time_point limit, error_code& ec);
+    RAILMQ_NOINLINE void receive_one_slow(
+        std::optional<delivery_type>& out, bool is_empty, time_point limit, error_code& ec);
+    [[nodiscard]] static auto sink_for(std::optional<delivery_type>& out) noexcept {
+        return [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
+            out.emplace(detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
+        };
+    }
     template <class Sink>
     RAILMQ_NOINLINE bool
-    receive_slow(std::size_t max, time_point limit, Sink&& sink, error_code& ec);
+    receive_slow(std::size_t max, bool is_empty, time_point limit, Sink&& sink, error_code& ec);
     void set_paused(bool on);
     /// Cancels, and waits until everything it holds is settled. False: not within `limit`.
     bool drain(drain_for limit);
@@ -284,39 +282,28 @@ std::size_t basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, 
 }
 
 template <class T, class Runtime>
-std::optional<basic_delivery<T, Runtime>> basic_consumer<T, Runtime>::try_receive(error_code& ec) {
-    return receive_until(time_point::min(), ec);
-}
-
-template <class T, class Runtime>
-std::optional<basic_delivery<T, Runtime>>
-basic_consumer<T, Runtime>::receive_until(time_point limit, error_code& ec) {
-    ec = {};
-    std::optional<delivery_type> out;
+void basic_consumer<T, Runtime>::receive_one_slow(
+    std::optional<delivery_type>& out, bool is_empty, time_point limit, error_code& ec) {
     if (state_ == nullptr) {
         ec = errc::closed;
-        return out;
+    } else if (is_empty && limit == time_point::min()) {
+        ec = errc::would_block; // a queue that is closed has no fast path
+    } else {
+        receive_slow(1, is_empty, limit, sink_for(out), ec);
     }
-    if (take_one(out)) {
-        return out;
-    }
-    const auto sink = [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
-        out.emplace(detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
-    };
-    receive_slow(1, limit, sink, ec);
-    return out;
 }
 
 /// Receives through the lock, waiting until `limit`: first giving up time slices, then parked.
+/// `is_empty`: the fast path has just found nothing, and nothing but that was in its way.
 template <class T, class Runtime>
 template <class Sink>
 bool basic_consumer<T, Runtime>::receive_slow(
-    std::size_t max, time_point limit, Sink&& sink, error_code& ec) {
-    ec = {};
+    std::size_t max, bool is_empty, time_point limit, Sink&& sink, error_code& ec) {
     state_type& s = *state_;
     queue_type& q = *s.queue;
     auto& owner = q.broker();
     const bool may_wait = limit != time_point::min();
+    const bool in_handler = detail::handler_of == &owner;
     const auto bounded = static_cast<std::uint32_t>(std::min<std::size_t>(max, 1U << 16));
 
     struct waiting : core::receive_waiter<Runtime> {
@@ -354,26 +341,25 @@ bool basic_consumer<T, Runtime>::receive_slow(
                 ec = errc::would_block;
                 return step::ended;
             }
-            if (detail::handler_of == &owner) {
+            if (in_handler) {
                 ec = errc::would_deadlock;
                 return step::ended;
             }
             return and_wait && m.wait_to_receive(w) ? step::waits : step::again;
         });
     };
-    step outcome = attempt(false);
-    const std::uint32_t yields = Runtime::concurrent ? owner.options().yields_before_parking : 0;
-    for (std::uint32_t round = 0; outcome == step::again && round < yields; ++round) {
-        Runtime::yield();
-        bool is_empty = false;
+    detail::patience<Runtime> patience{
+        owner.clock(),
+        may_wait && !in_handler ? owner.options().park_after : duration::zero(),
+        limit};
+    // On the fast path there is nothing: the lock would know no more.
+    step outcome = is_empty && !patience.is_over() ? step::again : attempt(false);
+    while (outcome == step::again && patience.wait()) {
         if (take_fast(bounded, sink, is_empty) != 0) {
             return true;
         }
-        if (!is_empty || (round & 15) == 15) {
+        if (!is_empty || patience.is_turn_to_look()) {
             outcome = attempt(false);
-        }
-        if (limit != never && owner.clock().now() >= limit && outcome == step::again) {
-            break;
         }
     }
     while (outcome == step::again) {
@@ -431,7 +417,7 @@ std::size_t basic_consumer<T, Runtime>::receive_batch(
     while (out.size() < max && take_fast(max - out.size(), sink, is_empty) != 0) {
     }
     if (out.empty()) {
-        receive_slow(max, limit_for(timeout), sink, ec);
+        receive_slow(max, is_empty, limit_for(timeout), sink, ec);
     }
     return out.size();
 }

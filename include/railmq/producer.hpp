@@ -3,6 +3,7 @@
 
 #include <railmq/bytes.hpp>
 #include <railmq/detail/async_ops.hpp>
+#include <railmq/detail/patience.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/handle_options.hpp>
@@ -264,21 +265,43 @@ private:
     [[nodiscard]] RAILMQ_ALWAYS_INLINE bool send_plain(U&& value, receipt& out) {
         if constexpr (builds_in_place<U>) {
             return queue_ != nullptr && payload_size<T>::of(value) <= max_bytes_ &&
-                   send_fast(std::forward<U>(value), nullptr, out);
+                   send_fast(std::forward<U>(value), nullptr, out) == fast_result::sent;
         } else {
             return false;
         }
     }
 
-    /// Stores one message on the fast path, and takes over the details. False: it has to go
-    /// through the lock, and nothing has happened.
+    enum class fast_result : std::uint8_t { sent, full, needs_lock };
+
+    /// Claims up to `want` places in a row on the fast path.
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE fast_result
+    claim(std::uint32_t want, time_point now, std::uint64_t& first, std::uint32_t& count) {
+        using status = typename ring_type::claim_status;
+        if (owner_->is_due_at(now)) {
+            return fast_result::needs_lock;
+        }
+        for (;;) {
+            switch (ring_->try_claim(want, fast_limit_, shared_->cache, first, count)) {
+            case status::ok: return fast_result::sent;
+            case status::full: return fast_result::full;
+            case status::gated: return fast_result::needs_lock;
+            case status::no_chunk:
+                if (!queue_->add_places()) {
+                    return fast_result::needs_lock;
+                }
+            }
+        }
+    }
+    /// Stores one message on the fast path, and takes over the details. Unless `sent`, nothing has
+    /// happened.
     template <class U>
-    [[nodiscard]] RAILMQ_ALWAYS_INLINE bool
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE fast_result
     send_fast(U&& value, core::message_details* details, receipt& out);
 
     [[nodiscard]] RAILMQ_NOINLINE receipt send_slow(
         detail::movable_value<T>& held,
         std::unique_ptr<properties>& props,
+        bool is_full,
         time_point limit,
         error_code& ec);
 
@@ -297,15 +320,13 @@ private:
 
 template <class T, class Runtime>
 template <class U>
-bool basic_producer<T, Runtime>::send_fast(
-    U&& value, core::message_details* details, receipt& out) {
+auto basic_producer<T, Runtime>::send_fast(U&& value, core::message_details* details, receipt& out)
+    -> fast_result {
     const time_point now = owner_->clock().coarse_now();
     std::uint64_t sequence = 0;
     std::uint32_t count = 0;
-    if (owner_->is_due_at(now) ||
-        ring_->try_claim(1, fast_limit_, shared_->cache, sequence, count) !=
-            ring_type::claim_status::ok) {
-        return false;
+    if (const auto claimed = claim(1, now, sequence, count); claimed != fast_result::sent) {
+        return claimed;
     }
     auto* at = ring_->claimed(sequence);
     if constexpr (std::is_nothrow_constructible_v<T, U&&>) {
@@ -326,7 +347,7 @@ bool basic_producer<T, Runtime>::send_fast(
     }
     at->store(w);
     out.id = sequence;
-    return true;
+    return fast_result::sent;
 }
 
 template <class T, class Runtime>
@@ -349,23 +370,25 @@ receipt basic_producer<T, Runtime>::send_one(
     }
     const bool is_timed =
         props != nullptr && (props->delay != duration::zero() || props->time_to_live);
+    auto tried = fast_result::needs_lock;
     if (!is_timed) {
         receipt out;
         if (props == nullptr) {
-            if (!builds_in_place<U> && send_fast(std::move(held.ref()), nullptr, out)) {
-                return out;
-            }
+            tried = send_fast(std::move(held.ref()), nullptr, out);
         } else {
             auto details = std::make_unique<core::message_details>();
             details->props = std::move(props);
-            if (send_fast(std::move(held.ref()), details.get(), out)) {
+            tried = send_fast(std::move(held.ref()), details.get(), out);
+            if (tried == fast_result::sent) {
                 (void)details.release();
-                return out;
             }
             props = std::move(details->props);
         }
+        if (tried == fast_result::sent) {
+            return out;
+        }
     }
-    return send_slow(held, props, limit, ec);
+    return send_slow(held, props, tried == fast_result::full, limit, ec);
 }
 
 /// Sends through the lock, waiting until `limit` where the queue's policy is to wait: first by
@@ -374,6 +397,7 @@ template <class T, class Runtime>
 receipt basic_producer<T, Runtime>::send_slow(
     detail::movable_value<T>& held,
     std::unique_ptr<properties>& props,
+    bool is_full,
     time_point limit,
     error_code& ec) {
     auto& owner = queue_->broker();
@@ -399,21 +423,23 @@ receipt basic_producer<T, Runtime>::send_slow(
             return e;
         });
     };
-    const std::uint32_t yields =
-        Runtime::concurrent && may_wait && !in_handler ? owner.options().yields_before_parking : 0;
-    errc e = attempt(may_wait && !in_handler && yields == 0);
-    for (std::uint32_t round = 0; e == errc::queue_full && round < yields; ++round) {
-        Runtime::yield();
-        if (props == nullptr && send_fast(std::move(held.ref()), nullptr, out)) {
-            return out;
+    detail::patience<Runtime> patience{
+        owner.clock(),
+        may_wait && !in_handler ? owner.options().park_after : duration::zero(),
+        limit};
+    // What is full on the fast path is full: the lock would know no more.
+    errc e = is_full && !patience.is_over() ? errc::queue_full
+                                            : attempt(may_wait && !in_handler && patience.is_over());
+    while (e == errc::queue_full && patience.wait()) {
+        if (props == nullptr) {
+            const auto tried = send_fast(std::move(held.ref()), nullptr, out);
+            if (tried == fast_result::sent) {
+                return out;
+            }
+            is_full = tried == fast_result::full;
         }
-        const bool is_last = round + 1 == yields;
-        const bool is_late = limit != never && owner.clock().now() >= limit;
-        if (is_last || is_late || (round & 15) == 15 || props != nullptr) {
-            e = attempt(is_last && !is_late);
-        }
-        if (is_late) {
-            break;
+        if (!is_full || patience.is_turn_to_look()) {
+            e = attempt(patience.is_over());
         }
     }
     if (e == errc{}) {
@@ -521,8 +547,7 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
         std::ranges::forward_range<Range> && std::ranges::sized_range<Range> &&
         std::is_nothrow_constructible_v<T, element_type> &&
         std::same_as<std::remove_cvref_t<element_type>, T>) {
-        auto& ring = queue_->ring();
-        auto& owner = queue_->broker();
+        auto& ring = *ring_;
         for (auto left = static_cast<std::size_t>(std::ranges::size(range)); left != 0;) {
             // As many as are small enough go in one claim.
             std::uint32_t want = 0;
@@ -531,12 +556,10 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
                     break;
                 }
             }
-            const time_point now = owner.clock().coarse_now();
+            const time_point now = owner_->clock().coarse_now();
             std::uint64_t first = 0;
             std::uint32_t count = 0;
-            if (want == 0 || owner.is_due_at(now) ||
-                ring.try_claim(want, fast_limit_, shared_->cache, first, count) !=
-                    ring_type::claim_status::ok) {
+            if (want == 0 || claim(want, now, first, count) != fast_result::sent) {
                 send(forward_element(*it), ec); // it waits, if need be
                 if (ec) {
                     return sent;

@@ -137,7 +137,7 @@ TEST_CASE("[BR13] a thread that waits is woken for the earliest delayed message"
 
 TEST_CASE("[BR23] a close reaches a receive that is about to wait") {
     for (int round = 0; round < 200; ++round) {
-        railmq::broker broker{{.yields_before_parking = round % 2 == 0 ? 0U : 200U}};
+        railmq::broker broker{{.park_after = round % 2 == 0 ? 0us : 200us}};
         auto q = broker.queue<int>("q");
         std::atomic<bool> is_running{false};
         error_code ec;
@@ -196,7 +196,7 @@ TEST_CASE("[BR23] timed receives lose nothing and get nothing twice") {
 
 TEST_CASE("[BR23] two threads that wait and two sends: one each") {
     for (int round = 0; round < 50; ++round) {
-        railmq::broker broker{{.yields_before_parking = round % 2 == 0 ? 0U : 200U}};
+        railmq::broker broker{{.park_after = round % 2 == 0 ? 0us : 200us}};
         auto q = broker.queue<int>("q");
         std::array<int, 2> got{};
         {
@@ -225,7 +225,7 @@ TEST_CASE("[BR23] two threads that wait and two sends: one each") {
 TEST_CASE("[BR25] closing wakes every thread that waits, whenever it began to") {
     for (int round = 0; round < 200; ++round) {
         auto broker = std::make_unique<railmq::broker>(
-            railmq::broker_options{.yields_before_parking = round % 4 < 2 ? 0U : 200U});
+            railmq::broker_options{.park_after = round % 4 < 2 ? 0us : 200us});
         auto q1 = broker->queue<int>("q1");
         auto q2 = broker->queue<int>("q2", {.max_length = 1});
         q2.producer().send(42);

@@ -479,7 +479,7 @@ TEST_CASE("stress: a small queue, senders wait") {
     plan p{.queue = hasty()};
     p.queue.max_length = 8;
     SECTION("numbers, parked at once") {
-        p.broker.yields_before_parking = 0;
+        p.broker.park_after = {};
         blow<number>(std::move(p));
     }
     SECTION("strings") { blow<text>(std::move(p)); }

@@ -78,7 +78,7 @@ void exchange(railmq::broker_options broker_options, const railmq::queue_options
 
 TEST_CASE("stress: senders and receivers wake each other") {
     railmq::broker_options parked{};
-    parked.yields_before_parking = 0;
+    parked.park_after = {};
     railmq::queue_options o{};
     SECTION("no limit") { exchange({}, o); }
     SECTION("no limit, parked at once") { exchange(parked, o); }

@@ -17,7 +17,7 @@ namespace railmq::core {
 /// slot: under it, an acknowledgement and an expiry cannot both win, and the counters beside it
 /// need no atomic arithmetic. It is the innermost lock; nothing is called while it is held.
 template <class Sync>
-struct lease_holder {
+struct alignas(128) lease_holder {
     template <class T>
     using atomic = typename Sync::template atomic<T>;
 

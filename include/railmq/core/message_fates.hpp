@@ -157,10 +157,13 @@ protected:
             h.acks_on_delivery ? never : saturating_add(now, options_.ack_timeout);
         if (w.tag() != 0 || w.is_slow() || fx.listening) { // an observer hears of the settlement
             arm_lease(p, deadline, lease_lane_);
-        } else if (w.has_details()) {
-            p.at->extra->lease_deadline = deadline;
         } else {
-            p.at->deadline = deadline.time_since_epoch().count();
+            if (w.has_details()) {
+                p.at->extra->lease_deadline = deadline;
+            } else {
+                p.at->deadline = deadline.time_since_epoch().count();
+            }
+            new_line_lease_ = std::min(new_line_lease_, deadline);
         }
         if (message_details* d = store_.details_of(p)) {
             d->lease_start = now;
@@ -671,6 +674,8 @@ protected:
     std::deque<std::uint64_t> dying_{};
     std::uint64_t delayed_ = 0;   ///< In state `waiting`, but for those that wait for their key.
     std::uint64_t parked_ = 0;    ///< Waiting for their key: ready, but for the order.
+    /// The earliest deadline of leases that are not in the index, since somebody last asked.
+    time_point new_line_lease_ = never;
     std::uint64_t lifetimes_ = 0; ///< Messages with a time to live.
     std::uint64_t ready_bytes_ = 0;
     std::uint64_t relocated_ = 0;

@@ -422,6 +422,19 @@ public:
                    : due;
     }
 
+    /// The earliest of what has come to be due by the calls since this was last asked. It may have
+    /// been settled meanwhile: then it is too early, and `next_due` tells.
+    [[nodiscard]] time_point take_new_due(time_point now) noexcept {
+        const time_point due = std::min(std::exchange(new_line_lease_, never), timers_.next());
+        return was_published_late()
+                   ? std::min(due, saturating_add(now, std::chrono::milliseconds{1}))
+                   : due;
+    }
+
+    /// One more chunk of places for the fast path, unless there are some. False: not within the
+    /// memory limit.
+    [[nodiscard]] bool add_places() { return ring_.has_places() || ring_.add_chunk(false); }
+
     /// Removes a closed consumer once no handle refers to it. True: the caller may destroy it.
     [[nodiscard]] bool remove_if_unreferenced(holder_type& h) noexcept {
         return board_.remove_if_unreferenced(h);
@@ -663,7 +676,8 @@ private:
           base::end_payload_or_free, base::end_stop, base::fail, base::fill, base::fire,
           base::give_back, base::hand_out, base::is_blocked_by_order, base::is_current,
           base::is_dying, base::is_late_but_first, base::is_ready, base::lease_deadline,
-          base::leave, base::lifetimes_, base::name_, base::next_line_lease, base::note_activated,
+          base::leave, base::lifetimes_, base::name_, base::new_line_lease_, base::next_line_lease,
+          base::note_activated,
           base::options_, base::parked_, base::pass_line_lease, base::pick, base::refuse,
           base::relocated_, base::replace_drained, base::report_stale, base::revoke, base::ring_,
           base::store_, base::store_message, base::take_out, base::timers_, base::totals_;
@@ -766,7 +780,7 @@ private:
         ring_.set_next_gate(
             paused_ || aborted_ || receives_need_lock_ || board_.chooses() || lifetimes_ != 0 ||
             store_.returned_count() != 0 || !senders_.empty() ||
-            (closed_ && !receivers_.empty())); // who takes the last one tells those who wait
+            closed_); // who takes the last one tells those who wait, and who finds none hears why
     }
 
     waiter_list<receive_waiter<Sync>> receivers_{};

@@ -84,6 +84,7 @@ public:
         chunk_type* in = nullptr;
         std::uint64_t base = no_base;
         std::uint64_t reserved = 0;
+        std::uint64_t filled = 0; ///< Every position before it was claimed by a producer.
         atomic<chunk_type*> hazard{nullptr};
     };
 
@@ -207,9 +208,20 @@ public:
             const slot_state state = at->load().state();
             if (state == slot_state::ready) {
                 std::uint32_t k = 1;
+                if (n + 8 < cache.filled) {
+                    const auto* ahead = reinterpret_cast<const char*>(at) + 8 * std::size_t{stride_};
+                    RAILMQ_PREFETCH_TO_WRITE(ahead);
+                    RAILMQ_PREFETCH_TO_WRITE(ahead + 64);
+                } else if (n % 16 == 0) {
+                    cache.filled = std::min(tail_.load(std::memory_order_relaxed) & ~gate, cache.base + capacity_);
+                }
                 if (max > 1) {
                     const auto limit =
                         static_cast<std::uint32_t>(std::min<std::uint64_t>(max, capacity_ - index));
+                    const auto* bytes = reinterpret_cast<const char*>(at);
+                    for (std::size_t a = 64; a < std::size_t{limit} * stride_; a += 64) {
+                        RAILMQ_PREFETCH_TO_WRITE(bytes + a);
+                    }
                     for (at = next_slot(at); k < limit; ++k, at = next_slot(at)) {
                         if (at->load().state() != slot_state::ready) {
                             break;
@@ -291,6 +303,11 @@ public:
         sequence = t & ~gate;
         at = locate(sequence).at;
         return true;
+    }
+
+    /// Whether a position can be claimed without adding a chunk.
+    [[nodiscard]] bool has_places() const noexcept {
+        return tail() < reserved_.load(std::memory_order_relaxed);
     }
 
     /// Adds one chunk behind the last, a recycled one when there is one. False: the memory limit.
@@ -509,6 +526,13 @@ private:
 
     [[nodiscard]] bool complete(chunk_type* c) const noexcept {
         std::uint32_t i = c->cursor;
+        if (i == 0 && c->at(capacity_ - 1)->load().state() == slot_state::done) {
+            // It will be filled again at once, line after line.
+            const auto* bytes = reinterpret_cast<const char*>(c);
+            for (std::size_t at = 0; at < chunk_bytes(); at += 64) {
+                RAILMQ_PREFETCH_TO_WRITE(bytes + at);
+            }
+        }
         for (slot_type* at = c->at(i); i != capacity_; ++i, at = next_slot(at)) {
             // Done, and no handle is left that reads it.
             if (at->word.load(std::memory_order_acquire) != slot_word{slot_state::done}.bits()) {
@@ -586,7 +610,7 @@ private:
     }
 
     // Read by everyone, written once per chunk.
-    alignas(64) memory_budget<Sync>& budget_;
+    alignas(128) memory_budget<Sync>& budget_;
     std::uint32_t offset_ = 0;
     std::uint32_t stride_ = 0;
     std::uint32_t capacity_ = 0;
@@ -596,10 +620,10 @@ private:
     atomic<std::uint64_t> holes_{0};
     atomic<std::uint64_t> unused_{0};
 
-    alignas(64) atomic<std::uint64_t> tail_{0};
-    alignas(64) atomic<std::uint64_t> next_{0};
+    alignas(128) atomic<std::uint64_t> tail_{0};
+    alignas(128) atomic<std::uint64_t> next_{0};
 
-    alignas(64) std::deque<chunk_type*> line_{};
+    alignas(128) std::deque<chunk_type*> line_{};
     std::vector<chunk_type*> pinned_{};
     std::vector<chunk_type*> spare_{};
     std::vector<std::unique_ptr<directory>> directories_{};

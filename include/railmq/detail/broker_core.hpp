@@ -39,14 +39,17 @@ struct broker_options {
     railmq::observer observer{};
     /// Of all random choices (jitter); 0 takes one from the system, or from the simulation.
     std::uint64_t seed = 0;
-    /// How often a blocking call gives up its time slice before it parks its thread: about one
-    /// microsecond each. More is faster to wake and busier while idle; 0 parks at once.
-    std::uint32_t yields_before_parking = 200;
+    /// How long a blocking call gives up its time slice again and again before it parks its thread.
+    /// Longer is faster to wake and busier while idle; zero parks at once.
+    duration park_after = std::chrono::microseconds{200};
 };
 
 [[nodiscard]] inline failure validate(const broker_options& o) {
     if (o.memory_limit == 0) {
         return {errc::invalid_argument, "memory_limit is at least 1 byte"};
+    }
+    if (o.park_after < duration::zero()) {
+        return {errc::invalid_argument, "park_after is not negative"};
     }
     return {};
 }

@@ -100,6 +100,16 @@ public:
         return locked(std::forward<F>(f));
     }
 
+    /// Makes places for the fast path where there are none left. False: no memory for them.
+    [[nodiscard]] bool add_places() noexcept {
+        std::lock_guard guard{mutex_};
+        try {
+            return machine_.add_places();
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+    }
+
     /// A send that never came to the machine has failed: it is counted, and noticed.
     void count_refused(errc why) {
         locked([&](machine_type& m, time_point now, effects_type& fx) {
@@ -174,7 +184,11 @@ public:
         // First forget the old deadline, then look: a consumer that takes a message meanwhile
         // either is seen here, since it moved `next` before, or sees `never` and lowers it again.
         due_.store(never.time_since_epoch().count(), std::memory_order_seq_cst);
-        lower_due_later lower{*this, now};
+        const struct lower_exactly {
+            queue_core& queue;
+            time_point now;
+            ~lower_exactly() { queue.lower_due(queue.machine_.next_due(now)); }
+        } lower{*this, now};
         machine_.run_due(now, fx);
         if ((++rounds_ & 63) == 0) {
             machine_.trim();
@@ -221,7 +235,7 @@ public:
     struct lower_due_later {
         queue_core& queue;
         time_point now;
-        ~lower_due_later() { queue.lower_due(queue.machine_.next_due(now)); }
+        ~lower_due_later() { queue.lower_due(queue.machine_.take_new_due(now)); }
         lower_due_later(queue_core& q, time_point t) noexcept
             : queue{q}
             , now{t} {}
