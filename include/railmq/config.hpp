@@ -28,7 +28,7 @@
 /// unless the compiler is told that the processor can do better; one that cannot ignores this.
 #if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
 #define RAILMQ_PREFETCH_TO_WRITE(address)                                                          \
-    __asm__ __volatile__("prefetchw %0" : : "m"(*static_cast<const char*>(address)))
+    __asm__ __volatile__("prefetchw %0" : : "m"(*reinterpret_cast<const char*>(address)))
 #elif defined(__GNUC__) || defined(__clang__)
 #define RAILMQ_PREFETCH_TO_WRITE(address) __builtin_prefetch(address, 1)
 #else

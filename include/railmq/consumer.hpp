@@ -193,8 +193,11 @@ public:
     /// simulation that runs meanwhile.
     bool close(drain_for limit);
 
-    [[nodiscard]] bool is_open() const noexcept {
-        return state_ != nullptr && state_->is_open.load(std::memory_order_relaxed);
+    /// Whether it may still get messages: false once it is cancelled or closed, or once its queue
+    /// is closed and has nothing left.
+    [[nodiscard]] bool is_open() const {
+        return state_ != nullptr && state_->is_open.load(std::memory_order_relaxed) &&
+               !state_->queue->locked([](auto& m, time_point, auto&) { return m.is_drained(); });
     }
 
 private:
@@ -202,6 +205,8 @@ private:
     friend class basic_queue;
     template <class, class, class, class>
     friend class detail::subscription_state;
+
+    using access = detail::delivery_access<T, Runtime>;
 
     explicit basic_consumer(state_type* s) noexcept
         : state_{s} {}
@@ -214,6 +219,21 @@ private:
         return saturating_add(state_->queue->broker().clock().now(), saturating_duration(timeout));
     }
 
+    /// Where received messages go: one, or many. Nothing throws once there is room.
+    struct into_one {
+        std::optional<delivery_type>& out;
+        [[nodiscard]] delivery_type* room_for(std::uint32_t) noexcept { return &out.emplace(); }
+    };
+    template <class Allocator>
+    struct into_vector {
+        std::vector<delivery_type, Allocator>& out;
+        [[nodiscard]] delivery_type* room_for(std::uint32_t n) {
+            const std::size_t before = out.size();
+            out.resize(before + n);
+            return out.data() + before;
+        }
+    };
+
     /// Takes up to `max` messages on the fast path. 0: none, or they have to go through the lock.
     template <class Sink>
     RAILMQ_ALWAYS_INLINE std::size_t take_fast(std::size_t max, Sink&& sink, bool& is_empty);
@@ -222,18 +242,13 @@ private:
         std::optional<delivery_type> out;
         bool is_empty = false;
         ec = {};
-        if (state_ == nullptr || take_fast(1, sink_for(out), is_empty) == 0) {
+        if (state_ == nullptr || take_fast(1, into_one{out}, is_empty) == 0) {
             receive_one_slow(out, is_empty, limit, ec);
         }
         return out;
     }
     RAILMQ_NOINLINE void receive_one_slow(
         std::optional<delivery_type>& out, bool is_empty, time_point limit, error_code& ec);
-    [[nodiscard]] static auto sink_for(std::optional<delivery_type>& out) noexcept {
-        return [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
-            out.emplace(detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
-        };
-    }
     template <class Sink>
     RAILMQ_NOINLINE bool
     receive_slow(std::size_t max, bool is_empty, time_point limit, Sink&& sink, error_code& ec);
@@ -264,17 +279,30 @@ std::size_t basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, 
         return 0;
     }
     const time_point deadline = s.acks_on_delivery ? never : saturating_add(now, s.lease_span);
+    // Nearly all are fresh, and the same then becomes of each.
+    constexpr core::slot_word fresh{core::slot_state::ready};
+    const core::slot_word fresh_leased = fresh.leased_to(s.number);
+    constexpr std::size_t stride = core::slot_stride(sizeof(T), alignof(T));
     auto* at = s.cache.in->at(first - s.cache.base);
-    for (std::uint32_t i = 0; i < count; ++i, at = ring.next_slot(at)) {
+    delivery_type* out = sink.room_for(count);
+    const std::ptrdiff_t ahead = ring_type::distance_ahead(count);
+    auto* const fetch_end = core::slot_after(at, ring.filled_ahead(s.cache, first, count), stride);
+    for (auto* const end = out + count; out != end; ++out, at = core::slot_after(at, 1, stride)) {
+        if (at < fetch_end) {
+            ring_type::prefetch_to_write(core::slot_after(at, ahead, stride), stride);
+        }
         const core::slot_word w{at->word.load(std::memory_order_relaxed)};
+        core::slot_word leased = fresh_leased;
+        if (w != fresh) {
+            leased = w.leased_to(s.number);
+        }
         if (w.has_details()) {
             at->extra->lease_deadline = deadline;
         } else {
             at->deadline = deadline.time_since_epoch().count();
         }
-        const core::slot_word leased = w.leased_to(s.number);
         at->store(leased);
-        sink(&s, s.cache.in, at, leased);
+        access::fill(*out, {&s, s.cache.in, at, leased});
     }
     s.count_taken(count);
     s.queue->note_deadline(deadline);
@@ -289,7 +317,7 @@ void basic_consumer<T, Runtime>::receive_one_slow(
     } else if (is_empty && limit == time_point::min()) {
         ec = errc::would_block; // a queue that is closed has no fast path
     } else {
-        receive_slow(1, is_empty, limit, sink_for(out), ec);
+        receive_slow(1, is_empty, limit, into_one{out}, ec);
     }
 }
 
@@ -327,7 +355,7 @@ bool basic_consumer<T, Runtime>::receive_slow(
             core::lease<Runtime> l;
             std::uint32_t n = 0;
             while (n < bounded && m.take(s, now, fx, l)) {
-                sink(l.holder, l.in, l.at, l.word);
+                access::fill(*sink.room_for(1), l);
                 ++n;
             }
             if (n != 0) {
@@ -387,10 +415,10 @@ bool basic_consumer<T, Runtime>::receive_slow(
     }
     ec = w.result;
     if (w.one) {
-        sink(w.one.holder, w.one.in, w.one.at, w.one.word);
+        access::fill(*sink.room_for(1), w.one);
     }
     for (const auto& l : w.leases) {
-        sink(l.holder, l.in, l.at, l.word);
+        access::fill(*sink.room_for(1), l);
     }
     return !ec;
 }
@@ -408,13 +436,18 @@ std::size_t basic_consumer<T, Runtime>::receive_batch(
         ec = state_ == nullptr ? errc::closed : errc::invalid_argument;
         return 0;
     }
+    // Room first, since what is claimed cannot be given back.
     out.reserve(std::min<std::size_t>(max, 1U << 16));
-    const auto sink = [&out](auto* holder, auto* in, auto* at, core::slot_word w) {
-        out.emplace_back(detail::delivery_access<T, Runtime>::make_key(), holder, in, at, w);
-    };
+    into_vector<Allocator> sink{out};
     bool is_empty = false;
     // A batch may span the end of a chunk.
-    while (out.size() < max && take_fast(max - out.size(), sink, is_empty) != 0) {
+    while (out.size() < max) {
+        if (out.size() == out.capacity()) {
+            out.reserve(std::min(max, 2 * out.size()));
+        }
+        if (take_fast(std::min(max, out.capacity()) - out.size(), sink, is_empty) == 0) {
+            break;
+        }
     }
     if (out.empty()) {
         receive_slow(max, is_empty, limit_for(timeout), sink, ec);
@@ -427,7 +460,7 @@ std::size_t
 basic_consumer<T, Runtime>::ack_all(std::vector<delivery_type>& deliveries, error_code& ec) {
     ec = {};
     for (const auto& d : deliveries) {
-        if (!d || detail::delivery_access<T, Runtime>::lease(d).holder != state_) {
+        if (!d || access::lease(d).holder != state_) {
             ec = errc::invalid_argument;
             return 0;
         }

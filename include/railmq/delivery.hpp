@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <ranges>
@@ -29,18 +30,32 @@ template <class T, class Runtime>
 struct delivery_access {
     using delivery_type = basic_delivery<T, Runtime>;
 
-    class key {
-        friend struct delivery_access;
-        explicit key() noexcept = default;
-    };
-    [[nodiscard]] static key make_key() noexcept { return key{}; }
+    /// Puts a lease into an empty delivery.
+    static void fill(delivery_type& empty, const core::lease<Runtime>& l) noexcept {
+        empty.lease_ = l;
+    }
     [[nodiscard]] static delivery_type make(const core::lease<Runtime>& l) noexcept {
-        return delivery_type{key{}, l.holder, l.in, l.at, l.word};
+        delivery_type made;
+        fill(made, l);
+        return made;
     }
     [[nodiscard]] static const core::lease<Runtime>& lease(const delivery_type& d) noexcept {
         return d.lease_;
     }
-    static void forget(delivery_type& d) noexcept { d.lease_.at = nullptr; }
+    /// Acknowledges a delivery about which nothing is special, and whose payload needs no ending.
+    /// False: nothing has happened. With the holder's lock held.
+    static bool settle_plain(delivery_type& d, const core::lease_holder<Runtime>& holder) noexcept {
+        constexpr std::uint64_t special =
+            core::slot_word::slow_bit | core::slot_word::details_bit | core::slot_word::stale_bit;
+        const auto& l = d.lease_;
+        if (l.holder != &holder || !l || (l.word.bits() & special) != 0 ||
+            l.at->word.load(std::memory_order_relaxed) != l.word.bits()) {
+            return false;
+        }
+        l.at->store(core::slot_word{core::slot_state::done});
+        d.lease_.at = nullptr;
+        return true;
+    }
     static bool settle(delivery_type& d, core::settlement s) noexcept {
         return d.settle_slow(std::move(s));
     }
@@ -90,15 +105,6 @@ public:
             reset();
         }
     }
-    /// For the library: only it can make the key.
-    basic_delivery(
-        typename detail::delivery_access<T, Runtime>::key,
-        core::lease_holder<Runtime>* holder,
-        core::chunk<Runtime>* in,
-        core::slot<Runtime>* at,
-        core::slot_word word) noexcept
-        : lease_{holder, in, at, word} {}
-
     /// Whether it still holds a message, settled by nobody through this delivery.
     [[nodiscard]] explicit operator bool() const noexcept { return bool{lease_}; }
 
@@ -146,6 +152,12 @@ public:
         static const std::vector<death> none{};
         const core::message_details* d = details();
         return d != nullptr && d->deaths != nullptr ? d->deaths->entries() : none;
+    }
+
+    /// How it died the very first time, which never changes; none if it never did.
+    [[nodiscard]] std::optional<railmq::first_death> first_death() const {
+        const core::message_details* d = details();
+        return d != nullptr && d->deaths != nullptr ? d->deaths->first() : std::nullopt;
     }
 
     /// Done: the message leaves the queue.
@@ -410,36 +422,26 @@ template <class T, class Runtime, class Allocator>
 std::size_t ack_all(std::vector<basic_delivery<T, Runtime>, Allocator>& deliveries) noexcept {
     using access = detail::delivery_access<T, Runtime>;
     std::size_t settled = 0;
-    std::size_t i = 0;
-    while (i < deliveries.size()) {
-        if constexpr (std::is_trivially_destructible_v<T>) {
-            auto* holder = access::lease(deliveries[i]).holder;
-            if (deliveries[i] && !holder->acks_on_delivery) {
-                holder->lock.lock();
-                const std::size_t first = i;
-                const std::size_t end = holder->wants_settlements ? i : deliveries.size();
-                for (; i != end; ++i) {
-                    const auto& l = access::lease(deliveries[i]);
-                    constexpr std::uint64_t special = core::slot_word::slow_bit |
-                                                      core::slot_word::details_bit |
-                                                      core::slot_word::stale_bit;
-                    if (l.holder != holder || !l || (l.word.bits() & special) != 0 ||
-                        l.at->word.load(std::memory_order_relaxed) != l.word.bits()) {
-                        break;
-                    }
-                    l.at->store(core::slot_word{core::slot_state::done});
-                    access::forget(deliveries[i]);
+    auto* d = deliveries.data();
+    auto* const end = d + deliveries.size();
+    if constexpr (std::is_trivially_destructible_v<T>) {
+        while (d != end && *d && !access::lease(*d).holder->acks_on_delivery) {
+            auto& holder = *access::lease(*d).holder;
+            auto* const first = d;
+            const std::lock_guard guard{holder.lock};
+            if (!holder.wants_settlements) {
+                for (; d != end && access::settle_plain(*d, holder); ++d) {
                 }
-                holder->count_settled(i - first);
-                holder->lock.unlock();
-                settled += i - first;
-                if (i != first) {
-                    continue;
-                }
+                holder.count_settled(static_cast<std::uint64_t>(d - first));
+                settled += static_cast<std::size_t>(d - first);
+            }
+            if (d == first) {
+                break; // the rest one by one
             }
         }
-        settled += deliveries[i].ack() ? 1 : 0;
-        ++i;
+    }
+    for (; d != end; ++d) {
+        settled += d->ack() ? 1 : 0;
     }
     deliveries.clear();
     return settled;

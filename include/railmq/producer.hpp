@@ -55,6 +55,21 @@ private:
     bool holds_ = true;
 };
 
+/// Whether an rvalue of this type owns its elements, so that they may be moved out of it.
+template <class Range>
+inline constexpr bool gives_up_elements =
+    !std::is_lvalue_reference_v<Range> && !std::ranges::borrowed_range<Range>;
+
+/// A range passed as `Range&&` whose elements become values of type `T`: moved where the range
+/// gives them up.
+template <class Range, class T>
+concept elements_for = std::convertible_to<
+    std::conditional_t<
+        gives_up_elements<Range>,
+        std::remove_reference_t<std::ranges::range_reference_t<Range>> &&,
+        std::ranges::range_reference_t<Range>>,
+    T>;
+
 } // namespace detail
 
 /// Sends messages to one queue.
@@ -145,11 +160,9 @@ public:
     ///
     /// Cost: one claim for as many as fit, instead of one each.
     template <std::ranges::input_range Range>
-    requires std::convertible_to<std::ranges::range_reference_t<Range>, T> std::size_t
-    send_batch(Range&& range, error_code& ec);
+    requires detail::elements_for<Range, T> std::size_t send_batch(Range&& range, error_code& ec);
     template <std::ranges::input_range Range>
-    requires std::convertible_to<std::ranges::range_reference_t<Range>, T> std::size_t
-    send_batch(Range&& range) {
+    requires detail::elements_for<Range, T> std::size_t send_batch(Range&& range) {
         return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), ec); });
     }
 
@@ -271,6 +284,8 @@ private:
         }
     }
 
+    static constexpr std::size_t stride = core::slot_stride(sizeof(T), alignof(T));
+
     enum class fast_result : std::uint8_t { sent, full, needs_lock };
 
     /// Claims up to `want` places in a row on the fast path.
@@ -297,6 +312,40 @@ private:
     template <class U>
     [[nodiscard]] RAILMQ_ALWAYS_INLINE fast_result
     send_fast(U&& value, core::message_details* details, receipt& out);
+
+    /// Stores the next `n` elements in slots in a row. Elements that exist are stored from the last
+    /// to the first: a consumer then finds all of them at once, instead of following from slot to
+    /// slot. What a range computes is asked for in its order.
+    template <class Iterator, class Forward>
+    static void publish_run(
+        Iterator& it,
+        std::uint32_t n,
+        core::slot<Runtime>* first,
+        const std::byte* upcoming,
+        time_point now,
+        Forward& forward_element) noexcept {
+        const auto publish = [now, &upcoming](core::slot<Runtime>* at, auto&& element) {
+            ring_type::prefetch_to_write(upcoming, stride);
+            upcoming += stride;
+            ::new (payload_of(at)) T(std::forward<decltype(element)>(element));
+            at->enqueued = now.time_since_epoch().count();
+            at->store(core::slot_word{core::slot_state::ready});
+        };
+        if constexpr (
+            std::random_access_iterator<Iterator> &&
+            std::is_reference_v<std::iter_reference_t<Iterator>>) {
+            auto* at = core::slot_after(first, n, stride);
+            for (auto from = it + n; from != it;) {
+                at = core::slot_after(at, -1, stride);
+                publish(at, forward_element(*--from));
+            }
+            it += n;
+        } else {
+            for (auto* at = first; n != 0; --n, ++it, at = core::slot_after(at, 1, stride)) {
+                publish(at, forward_element(*it));
+            }
+        }
+    }
 
     [[nodiscard]] RAILMQ_NOINLINE receipt send_slow(
         detail::movable_value<T>& held,
@@ -329,6 +378,7 @@ auto basic_producer<T, Runtime>::send_fast(U&& value, core::message_details* det
         return claimed;
     }
     auto* at = ring_->claimed(sequence);
+    ring_type::prefetch_to_write(ring_->upcoming(sequence, stride), stride);
     if constexpr (std::is_nothrow_constructible_v<T, U&&>) {
         ::new (payload_of(at)) T(std::forward<U>(value));
     } else {
@@ -381,6 +431,7 @@ receipt basic_producer<T, Runtime>::send_one(
             tried = send_fast(std::move(held.ref()), details.get(), out);
             if (tried == fast_result::sent) {
                 (void)details.release();
+                return out;
             }
             props = std::move(details->props);
         }
@@ -428,9 +479,15 @@ receipt basic_producer<T, Runtime>::send_slow(
         may_wait && !in_handler ? owner.options().park_after : duration::zero(),
         limit};
     // What is full on the fast path is full: the lock would know no more.
-    errc e = is_full && !patience.is_over() ? errc::queue_full
-                                            : attempt(may_wait && !in_handler && patience.is_over());
+    errc e = is_full && !patience.is_over()
+                 ? errc::queue_full
+                 : attempt(may_wait && !in_handler && patience.is_over());
+    // Not for each single place: to ask for it takes the consumer's cache line away each time.
+    const std::uint64_t worthwhile = std::min<std::uint64_t>(fast_limit_ / 16, 256);
     while (e == errc::queue_full && patience.wait()) {
+        if (is_full && !patience.is_turn_to_look() && ring_->in_line() + worthwhile > fast_limit_) {
+            continue;
+        }
         if (props == nullptr) {
             const auto tried = send_fast(std::move(held.ref()), nullptr, out);
             if (tried == fast_result::sent) {
@@ -523,17 +580,15 @@ receipt basic_producer<T, Runtime>::send_for(
 
 template <class T, class Runtime>
 template <std::ranges::input_range Range>
-requires std::convertible_to<std::ranges::range_reference_t<Range>, T> std::size_t
+requires detail::elements_for<Range, T> std::size_t
 basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
     ec = {};
     if (queue_ == nullptr) {
         ec = errc::closed;
         return 0;
     }
-    constexpr bool moves =
-        !std::is_lvalue_reference_v<Range> && !std::ranges::borrowed_range<Range>;
     const auto forward_element = [](auto&& element) -> decltype(auto) {
-        if constexpr (moves) {
+        if constexpr (detail::gives_up_elements<Range>) {
             return std::move(element);
         } else {
             return std::forward<decltype(element)>(element);
@@ -543,17 +598,28 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
     const auto end = std::ranges::end(range);
     std::size_t sent = 0;
     using element_type = decltype(forward_element(*it));
+    // Once places are claimed nothing may fail, and what a range computes is asked for only once.
+    constexpr bool has_elements = std::is_reference_v<decltype(*it)>;
+    constexpr bool is_fixed = requires {
+        requires payload_size<T>::is_fixed;
+    };
     if constexpr (
         std::ranges::forward_range<Range> && std::ranges::sized_range<Range> &&
+        (has_elements || (is_fixed&& noexcept(*it)&& noexcept(++it))) &&
         std::is_nothrow_constructible_v<T, element_type> &&
         std::same_as<std::remove_cvref_t<element_type>, T>) {
         auto& ring = *ring_;
         for (auto left = static_cast<std::size_t>(std::ranges::size(range)); left != 0;) {
             // As many as are small enough go in one claim.
+            const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(left, 1024));
             std::uint32_t want = 0;
-            for (auto look = it; want < std::min<std::size_t>(left, 1024); ++look, ++want) {
-                if (payload_size<T>::of(*look) > max_bytes_) {
-                    break;
+            if constexpr (is_fixed) {
+                want = sizeof(T) <= max_bytes_ ? most : 0;
+            } else {
+                for (auto look = it; want < most; ++look, ++want) {
+                    if (payload_size<T>::of(*look) > max_bytes_) {
+                        break;
+                    }
                 }
             }
             const time_point now = owner_->clock().coarse_now();
@@ -568,19 +634,16 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
                 ++it;
             } else {
                 for (std::uint32_t i = 0; i < count;) {
-                    auto* at = ring.claimed(first + i);
-                    const auto run = std::min<std::uint64_t>(count - i, ring.run_from(first + i));
-                    i += static_cast<std::uint32_t>(run);
-                    for (std::uint64_t k = 0; k < run; ++k, ++it, at = ring.next_slot(at)) {
-                        ::new (payload_of(at)) T(forward_element(*it));
-                        at->enqueued = now.time_since_epoch().count();
-                    }
-                    // The first one last: a consumer then finds the whole run at once, instead of
-                    // following the producer from slot to slot.
-                    for (std::uint64_t k = 0; k < run; ++k) {
-                        at = ring.previous_slot(at);
-                        at->store(core::slot_word{core::slot_state::ready});
-                    }
+                    const auto run = static_cast<std::uint32_t>(
+                        std::min<std::uint64_t>(count - i, ring.run_from(first + i)));
+                    publish_run(
+                        it,
+                        run,
+                        ring.claimed(first + i),
+                        ring.upcoming(first + i, stride),
+                        now,
+                        forward_element);
+                    i += run;
                 }
             }
             sent += count;

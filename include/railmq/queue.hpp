@@ -33,6 +33,7 @@ struct peeked {
     time_point enqueued_at{};
     std::uint32_t delivery_count = 0;
     std::vector<death> deaths{};
+    std::optional<railmq::first_death> first_death{};
 };
 
 /// A queue: messages wait in it until one of its consumers has settled them.
@@ -225,6 +226,7 @@ basic_queue<T, Runtime>::peek(std::size_t max) const requires std::copy_construc
             }
             if (d != nullptr && d->deaths != nullptr) {
                 one.deaths = d->deaths->entries();
+                one.first_death = d->deaths->first();
             }
             one.id = m.store().public_id(p);
             one.enqueued_at = time_point{duration{p.at->enqueued}};

@@ -120,6 +120,7 @@ TEST_CASE("[L02] a hundred rejected in order arrive in that order") {
 TEST_CASE("[L03] an expired message is a dead letter without a time to live") {
     world w;
     auto q = w.b.queue<int>("q");
+    std::optional<railmq::duration> own = 5s; // what the message itself said
     SECTION("its own time to live") {
         q.producer().send(1, {.message_id = "m", .time_to_live = 5s});
     }
@@ -130,12 +131,14 @@ TEST_CASE("[L03] an expired message is a dead letter without a time to live") {
     SECTION("the queue's") {
         auto short_lived = w.b.queue<int>("short", {.dead_letter = "q.dead", .time_to_live = 5s});
         short_lived.producer().send(1, {.message_id = "m"});
+        own = std::nullopt;
     }
     w.sim.advance(5s - 1ns);
     CHECK(values_in(w.b, "q.dead").empty());
     w.sim.advance(1ns);
     const railmq::death d = last_death(w.b, "q.dead");
     CHECK(d.reason == death_reason::expired);
+    CHECK(d.time_to_live == own);
     CHECK(d.last_at == w.sim.now());
     CHECK(d.delivery_count == 0);
     w.sim.advance(1h);
@@ -361,6 +364,7 @@ TEST_CASE("[L13] the history has one record for each queue and reason, the newes
         CHECK(h[1].detail == "first");
         CHECK(h[1].routing_key == "k");
         CHECK(h[1].message_id == sent.id);
+        CHECK(d->first_death() == railmq::first_death{"a", death_reason::rejected, first_at});
     }
     d->nack(); // so that the counts differ
     d = c.try_receive();
@@ -382,6 +386,7 @@ TEST_CASE("[L13] the history has one record for each queue and reason, the newes
     CHECK(h[1].queue == "bb");
     CHECK(h[1].count == 1);
     CHECK(h[1].last_at == expired_at);
+    CHECK(there[0].first_death == railmq::first_death{"a", death_reason::rejected, first_at});
 }
 
 TEST_CASE("[L16] the queue's own target wins over the broker's, which applies at once") {
@@ -465,6 +470,7 @@ TEST_CASE("[L18] a dead letter keeps its properties and says where it comes from
         .message_id = "order-7",
         .key = "customer-1",
         .routing_key = "orders.new",
+        .event_time = std::chrono::sys_days{std::chrono::year{2024} / 1 / 1},
         .correlation_id = "request-9",
         .reply_to = "answers",
         .headers = {{"event-time", "2024-01-01T00:00:00Z"}, {"event-time", "twice"}, {"x", ""}}};

@@ -51,9 +51,21 @@ struct parcel {
     std::size_t size = 1;
     static inline int alive = 0;
 
-    parcel(int n, std::size_t s) : number{n}, size{s} { ++alive; }
-    parcel(parcel&& other) noexcept : number{other.number}, size{other.size} { ++alive; }
-    parcel(const parcel& other) noexcept : number{other.number}, size{other.size} { ++alive; }
+    parcel(int n, std::size_t s)
+        : number{n}
+        , size{s} {
+        ++alive;
+    }
+    parcel(parcel&& other) noexcept
+        : number{other.number}
+        , size{other.size} {
+        ++alive;
+    }
+    parcel(const parcel& other) noexcept
+        : number{other.number}
+        , size{other.size} {
+        ++alive;
+    }
     parcel& operator=(const parcel&) = delete;
     ~parcel() { --alive; }
 };
@@ -79,7 +91,7 @@ struct message {
     std::tuple<std::uint64_t, int, std::uint64_t> rank{};
     std::uint64_t front = 0; ///< Not 0: before all ranks, the highest first.
     std::uint64_t position = 0;
-    bool entered = false; ///< It has had a position in line.
+    bool entered = false;   ///< It has had a position in line.
     bool owns_turn = false; ///< Of its key, or of a strict queue.
     time_point due = never; ///< Of a delayed one.
     bool is_backoff = false;
@@ -109,7 +121,8 @@ struct totals {
 
 class model {
 public:
-    explicit model(queue_options o) : options{std::move(o)} {}
+    explicit model(queue_options o)
+        : options{std::move(o)} {}
 
     queue_options options;
     std::vector<message> all{};
@@ -120,8 +133,8 @@ public:
     bool paused = false;
 
     [[nodiscard]] std::uint64_t count(stage s) const {
-        return static_cast<std::uint64_t>(std::count_if(
-            all.begin(), all.end(), [s](const message& m) { return m.where == s; }));
+        return static_cast<std::uint64_t>(
+            std::count_if(all.begin(), all.end(), [s](const message& m) { return m.where == s; }));
     }
     [[nodiscard]] std::uint64_t ready_bytes() const {
         std::uint64_t sum = 0;
@@ -148,7 +161,8 @@ public:
         if (options.order == delivery_order::fifo || m.owns_turn) return true;
         if (options.order == delivery_order::by_key && !m.key) return true;
         return std::none_of(all.begin(), all.end(), [&](const message& other) {
-            return other.owns_turn && (options.order == delivery_order::strict || other.key == m.key);
+            return other.owns_turn &&
+                   (options.order == delivery_order::strict || other.key == m.key);
         });
     }
     [[nodiscard]] std::optional<std::size_t> next() const {
@@ -208,7 +222,8 @@ public:
             return errc::message_too_large;
         }
         if (options.time_to_live) {
-            lifetime = lifetime ? std::min(*lifetime, *options.time_to_live) : *options.time_to_live;
+            lifetime =
+                lifetime ? std::min(*lifetime, *options.time_to_live) : *options.time_to_live;
         }
         message m;
         m.size = size;
@@ -277,8 +292,9 @@ public:
             die(m, death_reason::max_attempts);
             return;
         }
-        const duration pause =
-            wait ? *wait : deadline_passed ? 0ns : options.retry.backoff.base_wait(m.failures);
+        const duration pause = wait              ? *wait
+                               : deadline_passed ? 0ns
+                                                 : options.retry.backoff.base_wait(m.failures);
         if (pause == 0ns) {
             give_back(m, options.requeue, now);
         } else if (m.expires <= now) {
@@ -445,7 +461,9 @@ public:
 
     void run(const step& s) {
         now_ += 1us; // no two hand-outs at one moment
-        const auto pick = [](int n, std::size_t size) { return static_cast<std::size_t>(n) % size; };
+        const auto pick = [](int n, std::size_t size) {
+            return static_cast<std::size_t>(n) % size;
+        };
         act([&](auto& fx) { machine_.run_due(now_, fx); });
         model_.run_due(now_);
         check();
@@ -460,10 +478,12 @@ public:
             break;
         case 6:
         case 7:
-            if (!handles_.empty()) settle(pick(s.a, handles_.size()), {settlement::kind::ack, {}, {}});
+            if (!handles_.empty())
+                settle(pick(s.a, handles_.size()), {settlement::kind::ack, {}, {}});
             break;
         case 8:
-            if (!handles_.empty()) settle(pick(s.a, handles_.size()), {settlement::kind::nack, {}, {}});
+            if (!handles_.empty())
+                settle(pick(s.a, handles_.size()), {settlement::kind::nack, {}, {}});
             break;
         case 9:
             if (!handles_.empty()) {
@@ -537,8 +557,8 @@ private:
         }
         const auto number = model_.all.size();
         const std::size_t size = 1 + static_cast<std::size_t>(b) % 4;
-        const auto expected = model_.send(
-            size, props->key, props->delay, props->time_to_live, now_);
+        const auto expected =
+            model_.send(size, props->key, props->delay, props->time_to_live, now_);
         if (!special) {
             props = nullptr;
         }
@@ -675,8 +695,7 @@ private:
         handle& h = handles_[i];
         const bool expected = model_.is_current(h.message, h.at.word.tag());
         model_.sums.stale += expected ? 0 : 1;
-        RC_ASSERT(
-            act([&](auto& fx) { return machine_.begin_take(h.at, now_, fx); }) == expected);
+        RC_ASSERT(act([&](auto& fx) { return machine_.begin_take(h.at, now_, fx); }) == expected);
         if (!expected) {
             return;
         }
@@ -823,7 +842,9 @@ private:
 
 rc::Gen<step> any_step() {
     return rc::gen::apply(
-        [](int what, int a, int b) { return step{what, a, b}; },
+        [](int what, int a, int b) {
+            return step{what, a, b};
+        },
         rc::gen::inRange(0, 23),
         rc::gen::inRange(0, 1'000),
         rc::gen::inRange(0, 1'000));
@@ -865,9 +886,9 @@ void live_and_die() {
     RC_ASSERT(!railmq::validate(o));
     const bool listens = *rc::gen::arbitrary<bool>();
     const auto steps = *rc::gen::resize(200, rc::gen::container<std::vector<step>>(any_step()));
-    RC_LOG() << "order " << static_cast<int>(o.order) << ", requeue "
-             << static_cast<int>(o.requeue) << ", overflow " << static_cast<int>(o.overflow)
-             << ", max_length " << o.max_length << ", max_bytes " << o.max_bytes << std::endl;
+    RC_LOG() << "order " << static_cast<int>(o.order) << ", requeue " << static_cast<int>(o.requeue)
+             << ", overflow " << static_cast<int>(o.overflow) << ", max_length " << o.max_length
+             << ", max_bytes " << o.max_bytes << std::endl;
     parcel::alive = 0;
     {
         world w{o, listens};

@@ -66,7 +66,7 @@ struct model_holder {
 
 struct model {
     std::size_t max_length;
-    std::map<std::uint64_t, int> ready{}; ///< By position.
+    std::map<std::uint64_t, int> ready{};                        ///< By position.
     std::map<int, std::pair<std::uint64_t, std::size_t>> held{}; ///< Number: position, holder.
     std::vector<model_holder> holders{};
     std::vector<model_receiver> receivers{}; ///< In the order in which they are served.
@@ -158,12 +158,8 @@ class world {
 public:
     explicit world(std::size_t max_length)
         : model_{max_length}
-        , machine_{
-              "q",
-              railmq::core::payload_ops_of<int>::value,
-              options(max_length),
-              budget_,
-              1} {}
+        , machine_{"q", railmq::core::payload_ops_of<int>::value, options(max_length), budget_, 1} {
+    }
     world(const world&) = delete;
     world& operator=(const world&) = delete;
     ~world() {
@@ -331,8 +327,8 @@ private:
         const lease_type l = leases_[i];
         leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(i));
         const auto held = model_.held.find(number_at(l));
-        const bool expected = held != model_.held.end() &&
-                              holders_[held->second.second].get() == l.holder;
+        const bool expected =
+            held != model_.held.end() && holders_[held->second.second].get() == l.holder;
         if (expected) {
             const auto [position, h] = held->second;
             if (how == 0) {
@@ -450,11 +446,10 @@ private:
         for (std::size_t h = 0; h < holders_.size(); ++h) {
             RC_ASSERT(holders_[h]->held() == model_.holders[h].held);
             RC_ASSERT(
-                holders_[h]->waiting.load() ==
-                static_cast<std::uint32_t>(std::count_if(
-                    model_.receivers.begin(), model_.receivers.end(), [&](const auto& r) {
-                        return r.holder == h;
-                    })));
+                holders_[h]->waiting.load() == static_cast<std::uint32_t>(std::count_if(
+                                                   model_.receivers.begin(),
+                                                   model_.receivers.end(),
+                                                   [&](const auto& r) { return r.holder == h; })));
         }
     }
 
@@ -481,7 +476,9 @@ TEST_CASE("waiters: served in order, and nobody waits for what is there") {
             const auto steps = *rc::gen::resize(
                 150,
                 rc::gen::container<std::vector<step>>(rc::gen::apply(
-                    [](int what, int a, int b) { return step{what, a, b}; },
+                    [](int what, int a, int b) {
+                        return step{what, a, b};
+                    },
                     rc::gen::inRange(0, 16),
                     rc::gen::inRange(0, 1'000),
                     rc::gen::inRange(0, 1'000))));

@@ -43,6 +43,10 @@ TEST_CASE("broker: options out of range") {
     simulation sim;
     check_throws([&] { sim_broker{sim, {.memory_limit = 0}}; }, errc::invalid_argument, "memory_limit");
     check_throws([] { railmq::broker{{.memory_limit = 0}}; }, errc::invalid_argument, "memory_limit");
+    check_throws(
+        [] { railmq::broker{{.park_after = -std::chrono::nanoseconds{1}}}; },
+        errc::invalid_argument,
+        "park_after");
 }
 
 TEST_CASE("broker: a queue is made once, with its dead-letter queue") {

@@ -242,6 +242,39 @@ TEST_CASE("consumer: assignment closes the one it was") {
     CHECK(w.consumer.is_open());
 }
 
+TEST_CASE("consumer: is open as long as something can come") {
+    world w;
+    w.send(1, 1);
+    w.queue.close();
+    CHECK(w.consumer.is_open()); // one is left
+    w.consumer.try_receive()->ack();
+    CHECK_FALSE(w.consumer.is_open());
+
+    auto other = w.broker.queue<int>("other");
+    auto consumer = other.consumer();
+    other.producer().send(1);
+    CHECK(consumer.is_open());
+    w.broker.close();
+    CHECK_FALSE(consumer.is_open());
+}
+
+TEST_CASE("consumer: nothing there is `would_block`, nothing to come is `closed`") {
+    const auto check = [](auto& queue) {
+        auto consumer = queue.consumer();
+        error_code ec;
+        CHECK_FALSE(consumer.try_receive(ec));
+        CHECK(ec == errc::would_block);
+        queue.close();
+        CHECK_FALSE(consumer.try_receive(ec));
+        CHECK(ec == errc::closed);
+    };
+    world w;
+    check(w.queue);
+    railmq::broker broker;
+    auto queue = broker.queue<int>("q");
+    check(queue);
+}
+
 TEST_CASE("consumer: closing gracefully waits for what it holds") {
     world w;
     w.send(1, 2);

@@ -21,6 +21,7 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <numeric>
 #include <ranges>
 #include <stdexcept>
 #include <string>
@@ -265,6 +266,36 @@ TEST_CASE("producer: batches of every kind of range") {
         boxes.producer().send_batch(std::ranges::subrange(
             std::make_move_iterator(owned.begin()), std::make_move_iterator(owned.end()))) == 2);
     CHECK(owned[1] == nullptr);
+
+    owned[0] = std::make_unique<int>(3);
+    owned[1] = std::make_unique<int>(4);
+    CHECK(boxes.producer().send_batch(std::move(owned)) == 2); // a range that gives them up
+    auto consumer = boxes.consumer();
+    for (const int expected : {1, 2, 3, 4}) {
+        auto d = consumer.try_receive();
+        REQUIRE(d);
+        CHECK(*d->value() == expected);
+        d->ack();
+    }
+}
+
+TEST_CASE("producer: a batch as large as it likes, in and out, over many chunks") {
+    railmq::broker broker;
+    auto queue = broker.queue<int>("q");
+    std::vector<int> all(100'000);
+    std::iota(all.begin(), all.end(), 0);
+    CHECK(queue.producer().send_batch(all) == all.size());
+    auto consumer = queue.consumer({.prefetch = railmq::unlimited});
+    auto got = consumer.receive_batch(all.size() + 1, 0s); // more than one allocation's worth
+    REQUIRE(got.size() == all.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+        if (*got[i] != all[i] || got[i].delivery_count() != 1) {
+            FAIL("the message at " << i << " is " << *got[i]);
+        }
+    }
+    CHECK(railmq::ack_all(got) == all.size());
+    CHECK(queue.stats().acked == all.size());
+    CHECK(queue.stats().ready == 0);
 }
 
 TEST_CASE("producer: a batch says how far it came") {

@@ -672,8 +672,8 @@ protected:
     bool strict_busy_ = false;
 
     std::deque<std::uint64_t> dying_{};
-    std::uint64_t delayed_ = 0;   ///< In state `waiting`, but for those that wait for their key.
-    std::uint64_t parked_ = 0;    ///< Waiting for their key: ready, but for the order.
+    std::uint64_t delayed_ = 0; ///< In state `waiting`, but for those that wait for their key.
+    std::uint64_t parked_ = 0;  ///< Waiting for their key: ready, but for the order.
     /// The earliest deadline of leases that are not in the index, since somebody last asked.
     time_point new_line_lease_ = never;
     std::uint64_t lifetimes_ = 0; ///< Messages with a time to live.

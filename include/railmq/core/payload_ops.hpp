@@ -13,9 +13,11 @@
 namespace railmq {
 
 /// The size that limits and statistics count for a value of `T`: its own size, or what `size()`
-/// says for byte strings. Specialize for a type that owns memory of its own.
+/// says for byte strings. Specialize for a type that owns memory of its own;
+/// `is_fixed` says that all values have the same, and can then be left out.
 template <class T>
 struct payload_size {
+    static constexpr bool is_fixed = true;
     [[nodiscard]] static std::size_t of(const T&) noexcept { return sizeof(T); }
 };
 

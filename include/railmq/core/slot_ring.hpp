@@ -95,7 +95,7 @@ public:
         : budget_{budget} {
         const std::size_t alignment = std::max(std::size_t{ops.align}, alignof(slot_type));
         offset_ = static_cast<std::uint32_t>(payload_offset(ops.align));
-        stride_ = static_cast<std::uint32_t>(align_up(offset_ + ops.size, alignment));
+        stride_ = static_cast<std::uint32_t>(slot_stride(ops.size, ops.align));
         // About 16 KiB a chunk: large enough that the lock is taken once in a hundred messages,
         // small enough that a queue with one message in it stays small.
         capacity_ = static_cast<std::uint32_t>(
@@ -168,13 +168,30 @@ public:
         return c->at(sequence & (capacity_ - 1));
     }
 
-    /// The slot behind `s` in the same chunk.
-    [[nodiscard]] RAILMQ_ALWAYS_INLINE slot_type* next_slot(slot_type* s) const noexcept {
-        return reinterpret_cast<slot_type*>(reinterpret_cast<std::byte*>(s) + stride_);
+    /// Fetches the cache lines of slots that another thread has written last, to write them.
+    RAILMQ_ALWAYS_INLINE static void
+    prefetch_to_write(const void* from, std::size_t bytes) noexcept {
+        if constexpr (Sync::concurrent) {
+            const auto* line = static_cast<const char*>(from);
+            const auto* const end = line + bytes;
+            for (; line + 256 <= end; line += 256) {
+                RAILMQ_PREFETCH_TO_WRITE(line);
+                RAILMQ_PREFETCH_TO_WRITE(line + 64);
+                RAILMQ_PREFETCH_TO_WRITE(line + 128);
+                RAILMQ_PREFETCH_TO_WRITE(line + 192);
+            }
+            for (; line < end; line += 64) {
+                RAILMQ_PREFETCH_TO_WRITE(line);
+            }
+        }
     }
-    /// The slot before `s` in the same chunk.
-    [[nodiscard]] RAILMQ_ALWAYS_INLINE slot_type* previous_slot(slot_type* s) const noexcept {
-        return reinterpret_cast<slot_type*>(reinterpret_cast<std::byte*>(s) - stride_);
+    /// Where the slot with the index of `sequence` lies in the chunk that is filled next. Whoever
+    /// fills a slot fetches the lines of that one, so that they arrive one by one.
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE const std::byte*
+    upcoming(std::uint64_t sequence, std::size_t stride) const noexcept {
+        // Only an address: the chunk may be gone.
+        return reinterpret_cast<const std::byte*>(upcoming_.load(std::memory_order_relaxed)) +
+               sizeof(chunk_type) + (sequence & (capacity_ - 1)) * stride;
     }
     /// How many positions from `sequence` on lie in its chunk.
     [[nodiscard]] std::uint64_t run_from(std::uint64_t sequence) const noexcept {
@@ -208,24 +225,17 @@ public:
             const slot_state state = at->load().state();
             if (state == slot_state::ready) {
                 std::uint32_t k = 1;
-                if (n + 8 < cache.filled) {
-                    const auto* ahead = reinterpret_cast<const char*>(at) + 8 * std::size_t{stride_};
-                    RAILMQ_PREFETCH_TO_WRITE(ahead);
-                    RAILMQ_PREFETCH_TO_WRITE(ahead + 64);
-                } else if (n % 16 == 0) {
-                    cache.filled = std::min(tail_.load(std::memory_order_relaxed) & ~gate, cache.base + capacity_);
-                }
                 if (max > 1) {
+                    const std::size_t stride = stride_;
                     const auto limit =
                         static_cast<std::uint32_t>(std::min<std::uint64_t>(max, capacity_ - index));
-                    const auto* bytes = reinterpret_cast<const char*>(at);
-                    for (std::size_t a = 64; a < std::size_t{limit} * stride_; a += 64) {
-                        RAILMQ_PREFETCH_TO_WRITE(bytes + a);
-                    }
-                    for (at = next_slot(at); k < limit; ++k, at = next_slot(at)) {
+                    prefetch_to_write(at, limit * stride);
+                    for (at = slot_after(at, 1, stride); k < limit;
+                         at = slot_after(at, 1, stride)) {
                         if (at->load().state() != slot_state::ready) {
                             break;
                         }
+                        ++k;
                     }
                 }
                 // Sequentially consistent: see `queue_machine::recompute_due`.
@@ -253,6 +263,28 @@ public:
             }
             n = again;
         }
+    }
+
+    /// How far ahead of a taken slot the lines of another are fetched.
+    [[nodiscard]] static std::uint32_t distance_ahead(std::uint32_t count) noexcept {
+        return std::max(count, std::uint32_t{8});
+    }
+    /// Of the `count` slots from `first` on that were taken, how many have one that far ahead that
+    /// is filled and in the same chunk. Asks for the tail, which costs a transfer, now and then.
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE std::uint32_t
+    filled_ahead(consumer_cache& cache, std::uint64_t first, std::uint32_t count) noexcept {
+        if constexpr (!Sync::concurrent) {
+            return 0;
+        }
+        const std::uint64_t from = first + distance_ahead(count);
+        if (from + count > cache.filled && (count > 1 || first % 16 == 0)) {
+            // Not what the producer may be writing this moment.
+            const std::uint64_t t = tail();
+            cache.filled = std::min(t - std::min<std::uint64_t>(t, 32), cache.base + capacity_);
+        }
+        return from >= cache.filled ? 0
+                                    : static_cast<std::uint32_t>(
+                                          std::min<std::uint64_t>(count, cache.filled - from));
     }
 
     /// Says that a claimed position stays empty for good, since storing its message failed.
@@ -312,7 +344,9 @@ public:
 
     /// Adds one chunk behind the last, a recycled one when there is one. False: the memory limit.
     [[nodiscard]] bool add_chunk(bool force) {
-        reclaim();
+        if (spare_.empty()) {
+            reclaim(1);
+        }
         line_.push_back(nullptr); // first, so that nothing can fail once a chunk is taken
         chunk_type* c = nullptr;
         try {
@@ -335,11 +369,19 @@ public:
         }
         c->base = base;
         c->cursor = 0;
-        slot_type* at = c->at(0);
-        for (std::uint32_t i = capacity_; i != 0; --i, at = next_slot(at)) {
-            at->word.store(0, std::memory_order_relaxed);
+        const std::size_t stride = stride_;
+        const std::uint32_t capacity = capacity_;
+        const auto empty = [&](std::uint32_t n) {
+            slot_after(c->at(0), n, stride)->word.store(0, std::memory_order_relaxed);
+        };
+        for (std::uint32_t n = 0; n != capacity; n += 4) { // a power of two, from 8 on
+            empty(n);
+            empty(n + 1);
+            empty(n + 2);
+            empty(n + 3);
         }
         line_.back() = c;
+        upcoming_.store(next_to_reclaim(), std::memory_order_relaxed);
         directory_.load(std::memory_order_relaxed)->store(base / capacity_, c);
         reserved_.store(base + capacity_, std::memory_order_release);
         return true;
@@ -413,10 +455,10 @@ public:
     }
     [[nodiscard]] std::size_t aside_bytes() const noexcept { return sizeof(chunk_type) + stride_; }
 
-    /// Takes back chunks whose messages have all left.
-    void reclaim() noexcept {
+    /// Takes back up to `max` chunks whose messages have all left.
+    void reclaim(std::size_t max = ~std::size_t{0}) noexcept {
         const std::uint64_t n = next();
-        while (!line_.empty() && line_.front()->base + capacity_ <= n) {
+        while (max != 0 && !line_.empty() && line_.front()->base + capacity_ <= n) {
             chunk_type* c = line_.front();
             if (!complete(c)) {
                 // Work in progress usually completes by itself; only what has fallen far behind
@@ -430,6 +472,7 @@ public:
             }
             line_.pop_front();
             recycle(c);
+            --max;
         }
         for (int checks = 0; checks < 4 && !pinned_.empty(); ++checks) {
             pinned_turn_ = (pinned_turn_ + 1) % pinned_.size();
@@ -445,6 +488,7 @@ public:
     /// consumers' hazards names. `for_each_hazard(f)` calls `f` with each.
     template <class ForEachHazard>
     void trim(ForEachHazard&& for_each_hazard) noexcept {
+        reclaim();
         const std::size_t keep = std::max<std::size_t>(2, line_.size() / 4);
         if (spare_.size() <= 2 * keep) {
             return;
@@ -491,6 +535,24 @@ private:
         std::unique_ptr<atomic<chunk_type*>[]> entries;
     };
 
+    /// How many of the next `n` slots have `value` in the bits of their words that `mask` names.
+    [[nodiscard]] RAILMQ_ALWAYS_INLINE std::uint32_t count_while(
+        slot_type* at, std::uint32_t n, std::uint64_t mask, std::uint64_t value) const noexcept {
+        const std::size_t stride = stride_;
+        const auto differs = [&](std::ptrdiff_t k) {
+            return (slot_after(at, k, stride)->load().bits() ^ value) & mask;
+        };
+        std::uint32_t i = 0;
+        // Most often all have; four at a time then cost little more than one.
+        for (; i + 4 <= n && (differs(0) | differs(1) | differs(2) | differs(3)) == 0; i += 4) {
+            at = slot_after(at, 4, stride);
+        }
+        for (; i < n && differs(0) == 0; ++i) {
+            at = slot_after(at, 1, stride);
+        }
+        return i;
+    }
+
     RAILMQ_NOINLINE bool enter_chunk(consumer_cache& cache, std::uint64_t& n) noexcept {
         chunk_type* c = directory_.load(std::memory_order_acquire)->at(n >> shift_);
         cache.hazard.exchange(c, std::memory_order_seq_cst);
@@ -525,25 +587,25 @@ private:
     }
 
     [[nodiscard]] bool complete(chunk_type* c) const noexcept {
-        std::uint32_t i = c->cursor;
-        if (i == 0 && c->at(capacity_ - 1)->load().state() == slot_state::done) {
-            // It will be filled again at once, line after line.
-            const auto* bytes = reinterpret_cast<const char*>(c);
-            for (std::size_t at = 0; at < chunk_bytes(); at += 64) {
-                RAILMQ_PREFETCH_TO_WRITE(bytes + at);
-            }
-        }
-        for (slot_type* at = c->at(i); i != capacity_; ++i, at = next_slot(at)) {
-            // Done, and no handle is left that reads it.
-            if (at->word.load(std::memory_order_acquire) != slot_word{slot_state::done}.bits()) {
-                break;
-            }
-        }
-        c->cursor = i;
-        return i == capacity_;
+        // Done, and no handle is left that reads it: nothing else is set in the word.
+        const std::uint32_t i = c->cursor;
+        c->cursor += count_while(
+            c->at(i), capacity_ - i, ~0ULL, static_cast<std::uint64_t>(slot_state::done));
+        return c->cursor == capacity_;
     }
 
     void recycle(chunk_type* c) noexcept { spare_.push_back(c); }
+
+    /// The chunk that will be filled after the last one, if that is clear by now; else the last.
+    [[nodiscard]] chunk_type* next_to_reclaim() const noexcept {
+        if (!spare_.empty()) {
+            return spare_.back();
+        }
+        chunk_type* c = line_.front();
+        const bool is_over = c->base + capacity_ <= next() &&
+                             c->at(capacity_ - 1)->load().state() == slot_state::done;
+        return is_over ? c : line_.back();
+    }
 
     void widen_directory(std::uint64_t base) {
         directory* old = directory_.load(std::memory_order_relaxed);
@@ -617,6 +679,7 @@ private:
     std::uint32_t shift_ = 0;
     atomic<std::uint64_t> reserved_{0};
     atomic<directory*> directory_{nullptr};
+    atomic<chunk_type*> upcoming_{nullptr};
     atomic<std::uint64_t> holes_{0};
     atomic<std::uint64_t> unused_{0};
 

@@ -351,6 +351,7 @@ bool queue_core<Runtime>::move_one_death(
         entry.delivery_count = handed_out;
         entry.failure_count = d.failures.failures;
         entry.message_id = id;
+        entry.time_to_live = d.props ? d.props->time_to_live : std::nullopt;
         auto history = d.deaths ? std::make_unique<death_history>(*d.deaths)
                                 : std::make_unique<death_history>();
         history->record(std::move(entry));

@@ -65,6 +65,9 @@ struct death {
     std::uint32_t delivery_count = 0; ///< Of the last time: how often it had been handed out.
     std::uint32_t failure_count = 0;  ///< Of the last time: how many of these had failed.
     std::uint64_t message_id = 0;     ///< Of the last time: the broker's id of it in `queue`.
+    /// Of the first time: how long the message itself said that it may live. A dead letter has no
+    /// such limit any more (RabbitMQ, dead letter exchanges: the original expiration).
+    std::optional<duration> time_to_live{};
 
     friend bool operator==(const death&, const death&) = default;
 };
@@ -103,7 +106,8 @@ public:
     /// Records a death that happened at `last_at`. The first one of its queue and reason gets an
     /// entry with a count of 1 and `first_at` = `last_at`. Another one raises the count, moves the
     /// entry to the front and takes over `last_at`, `detail`, the counts and the id, while
-    /// `first_at` and `routing_key` stay. The argument's `count` and `first_at` are not looked at.
+    /// `first_at`, `routing_key` and `time_to_live` stay. The argument's `count` and `first_at` are
+    /// not looked at.
     void record(death entry) {
         entry.count = 1;
         entry.first_at = entry.last_at;
@@ -122,6 +126,7 @@ public:
         entry.count = known->count + 1;
         entry.first_at = known->first_at;
         entry.routing_key = std::move(known->routing_key);
+        entry.time_to_live = known->time_to_live;
         *known = std::move(entry);
         std::rotate(entries_.begin(), known, std::next(known));
     }

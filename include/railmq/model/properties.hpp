@@ -3,6 +3,7 @@
 
 #include <railmq/model/time.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ struct properties {
     std::optional<duration> time_to_live{};
     /// How long the message stays invisible after it was sent: a minimum, never cut short.
     duration delay{0};
+    /// When what it tells of happened, by the wall clock; the broker only carries it.
+    std::optional<std::chrono::sys_time<duration>> event_time{};
     /// Links a reply to its request.
     std::string correlation_id{};
     /// The queue that answers go to.

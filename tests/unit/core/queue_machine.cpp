@@ -381,6 +381,33 @@ TEST_CASE("machine: a failure waits for the backoff, and keeps its place") {
     CHECK(b.shown() == values{1, 2});
 }
 
+TEST_CASE("machine: each new deadline is told once, without a look at the old ones") {
+    bench b{retrying(5s)};
+    b.send_all(1, 3);
+    auto h = b.consumer();
+    CHECK(b.machine.take_new_due(b.now) == never);
+    const auto first = b.must_take(*h, 1);
+    const time_point deadline = b.now + b.machine.options().ack_timeout;
+    CHECK(b.machine.take_new_due(b.now) == deadline);
+    CHECK(b.machine.take_new_due(b.now) == never);
+    b.advance(1s);
+    const auto second = b.must_take(*h, 2);
+    CHECK(b.machine.take_new_due(b.now) == deadline + 1s); // the first is earlier, and known
+    CHECK(b.machine.next_due(b.now) == deadline);
+    CHECK(b.ack(first));
+    CHECK(b.nack(second)); // timers are always told
+    CHECK(b.machine.take_new_due(b.now) == b.now + 5s);
+    CHECK(b.machine.take_new_due(b.now) == b.now + 5s);
+}
+
+TEST_CASE("machine: places are added for the fast path while there is memory") {
+    bench b;
+    CHECK(b.machine.add_places());
+    const std::size_t one = b.machine.ring().memory_bytes();
+    CHECK(b.machine.add_places()); // there are some
+    CHECK(b.machine.ring().memory_bytes() == one);
+}
+
 TEST_CASE("machine: the consumer's own wait replaces the backoff, and is never negative") {
     bench b{retrying(5s)};
     b.send(1);

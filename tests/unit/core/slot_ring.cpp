@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <railmq/core/single_threaded.hpp>
 #include <railmq/core/slot_ring.hpp>
+#include <railmq/runtime/threaded.hpp>
 
 #include "support/catch.hpp"
 
@@ -459,4 +460,100 @@ TEST_CASE("slot_ring: trim gives back what a burst has left, but not what a cons
     const std::size_t small = f.ring.memory_bytes();
     f.ring.trim([](auto&&) {});
     CHECK(f.ring.memory_bytes() == small); // little enough to keep
+}
+
+TEST_CASE("slot_ring: a chunk is added only where no place is left") {
+    fixture f;
+    CHECK_FALSE(f.ring.has_places());
+    f.send();
+    CHECK(f.ring.has_places());
+    for (std::uint32_t i = 1; i < chunk_slots; ++i) {
+        CHECK(f.ring.has_places());
+        f.send();
+    }
+    CHECK_FALSE(f.ring.has_places());
+}
+
+TEST_CASE("slot_ring: chunks are taken back one at a time where one is needed") {
+    fixture f;
+    for (std::uint32_t i = 0; i < 4 * chunk_slots; ++i) {
+        f.send();
+    }
+    for (std::uint32_t i = 0; i < 4; ++i) {
+        REQUIRE(f.take(chunk_slots) == take_status::ok);
+        f.finish(f.first, f.count);
+    }
+    const std::size_t before = f.ring.memory_bytes();
+    f.send(); // in a chunk that was used before
+    CHECK_FALSE(f.ring.locate(0));
+    CHECK(f.ring.locate(chunk_slots)); // the next is still there
+    CHECK(f.ring.memory_bytes() == before);
+    f.ring.reclaim(1);
+    CHECK_FALSE(f.ring.locate(chunk_slots));
+    CHECK(f.ring.locate(2 * chunk_slots));
+    f.ring.reclaim();
+    CHECK_FALSE(f.ring.locate(3 * chunk_slots));
+    CHECK(f.ring.memory_bytes() == before);
+}
+
+TEST_CASE("slot_ring: it says which chunk will be filled next") {
+    fixture f;
+    const std::size_t stride = railmq::core::slot_stride(sizeof(large), alignof(large));
+    const auto upcoming = [&](std::uint64_t n) {
+        return static_cast<const void*>(f.ring.upcoming(n, stride));
+    };
+    f.send();
+    CHECK(upcoming(3) == f.ring.locate(3).at); // nothing is clear yet: its own
+    for (std::uint32_t i = 1; i < 2 * chunk_slots; ++i) {
+        f.send();
+    }
+    REQUIRE(f.take(chunk_slots) == take_status::ok);
+    f.finish(f.first, f.count);
+    const void* const first_chunk = f.ring.locate(3).at;
+    const std::uint64_t n = f.send(); // the first chunk is filled again; the second is in use
+    CHECK(f.ring.locate(n + 3).at == first_chunk);
+    CHECK(upcoming(n + 3) == first_chunk);
+    REQUIRE(f.take(chunk_slots) == take_status::ok);
+    f.finish(f.first, f.count);
+    const void* const second_chunk = f.ring.locate(chunk_slots + 3).at;
+    for (std::uint32_t i = 1; i <= chunk_slots; ++i) {
+        f.send();
+    }
+    CHECK(f.ring.locate(n + chunk_slots + 3).at == second_chunk);
+}
+
+TEST_CASE("slot_ring: slots far enough behind the tail can be fetched ahead") {
+    using concurrent = railmq::core::slot_ring<railmq::threaded>;
+    railmq::core::memory_budget<railmq::threaded> budget{std::size_t{1} << 30};
+    concurrent ring{railmq::core::payload_ops_of<int>::value, budget};
+    concurrent::producer_cache producer;
+    concurrent::consumer_cache consumer;
+    REQUIRE(ring.add_chunk(false));
+    const std::uint32_t capacity = ring.chunk_capacity();
+    REQUIRE(capacity == 256);
+    std::uint64_t first = 0;
+    std::uint32_t count = 0;
+    const auto send = [&](std::uint32_t n) {
+        REQUIRE(
+            ring.try_claim(n, concurrent::no_limit, producer, first, count) ==
+            concurrent::claim_status::ok);
+        REQUIRE(count == n);
+        for (std::uint32_t i = 0; i < n; ++i) {
+            ring.claimed(first + i)->store(slot_word{slot_state::ready});
+        }
+    };
+    const auto take = [&](std::uint32_t n) {
+        REQUIRE(ring.try_take(n, consumer, first, count) == concurrent::take_status::ok);
+        REQUIRE(count == n);
+        return ring.filled_ahead(consumer, first, count);
+    };
+    send(100);
+    CHECK(take(32) == 32); // 32 to 63 are there, and 68 is as far as is certain
+    CHECK(take(32) == 4);  // of 64 to 95
+    send(156);
+    CHECK(take(32) == 32);
+    CHECK(take(1) == 1); // 8 ahead, of what was asked for before
+    CHECK(take(63) == 63);
+    CHECK(take(32) == 32); // up to 223, which is as far as is certain, and the chunk's last quarter
+    CHECK(take(64) == 0);  // nothing behind it in this chunk
 }
