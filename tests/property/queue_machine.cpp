@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -437,6 +438,7 @@ class world {
     }
     void listen(const railmq::notice& n) {
         const auto& e = railmq::event_of(n);
+        heard_.emplace_back(n.index(), e.at, e.id);
         if (std::holds_alternative<railmq::notices::acked>(n)) {
             ++departures_[numbers_.at(e.id)];
         } else if (const auto* purged = std::get_if<railmq::notices::purged>(&n)) {
@@ -464,9 +466,7 @@ public:
         const auto pick = [](int n, std::size_t size) {
             return static_cast<std::size_t>(n) % size;
         };
-        act([&](auto& fx) { machine_.run_due(now_, fx); });
-        model_.run_due(now_);
-        check();
+        run_due();
         switch (s.what) {
         case 0:
         case 1:
@@ -534,12 +534,19 @@ public:
             }
             break;
         }
+        run_due();
+    }
+
+    /// What was noticed so far: which kind, when, and of which message.
+    [[nodiscard]] const auto& heard() const noexcept { return heard_; }
+
+private:
+    void run_due() {
         act([&](auto& fx) { machine_.run_due(now_, fx); });
+        known_due_ = machine_.next_due(now_);
         model_.run_due(now_);
         check();
     }
-
-private:
     void send(int a, int b) {
         auto props = std::make_unique<railmq::properties>();
         bool special = false;
@@ -590,6 +597,12 @@ private:
         const message& m = model_.all[*expected];
         RC_ASSERT(number_at(l) == *expected);
         RC_ASSERT(l.word.tag() == m.tag);
+        // I3
+        RC_ASSERT((l.word.tag() == 1) == handed_out_.insert(*expected).second);
+        const auto* details = machine_.store().details_of({l.in, l.at});
+        if (details != nullptr) {
+            RC_ASSERT(details->failures.failures < l.word.tag());
+        }
         RC_ASSERT(l.word.owner() == holders_[h]->number);
         handles_.push_back({*expected, h, l});
         // Said once more, without the model's own rules.
@@ -809,6 +822,8 @@ private:
         const time_point due = machine_.next_due(now_);
         RC_ASSERT(due > now_);
         RC_ASSERT(due <= model_.next_event().first);
+        known_due_ = std::min(known_due_, machine_.take_new_due(now_));
+        RC_ASSERT(known_due_ <= due); // whoever waits for it never comes too late
         // I12
         for (std::size_t i = 0; listens_ && i < departures_.size(); ++i) {
             RC_ASSERT(departures_[i] <= 1);
@@ -838,6 +853,9 @@ private:
     std::map<std::uint64_t, std::size_t> numbers_{}; ///< By id.
     std::vector<int> departures_{};
     std::uint64_t purged_ = 0;
+    time_point known_due_ = railmq::never;
+    std::set<std::size_t> handed_out_{};
+    std::vector<std::tuple<std::size_t, time_point, std::uint64_t>> heard_{};
 };
 
 rc::Gen<step> any_step() {
@@ -889,15 +907,22 @@ void live_and_die() {
     RC_LOG() << "order " << static_cast<int>(o.order) << ", requeue " << static_cast<int>(o.requeue)
              << ", overflow " << static_cast<int>(o.overflow) << ", max_length " << o.max_length
              << ", max_bytes " << o.max_bytes << std::endl;
-    parcel::alive = 0;
-    {
-        world w{o, listens};
-        w.run({17, 3, 1}); // one consumer to begin with
+    const auto live = [&] {
+        parcel::alive = 0;
+        auto w = std::make_unique<world>(o, listens);
+        w->run({17, 3, 1}); // one consumer to begin with
         for (const step& s : steps) {
-            w.run(s);
+            w->run(s);
         }
+        auto heard = w->heard();
+        w.reset();
+        RC_ASSERT(parcel::alive == 0);
+        return heard;
+    };
+    const auto heard = live();
+    if (listens) { // I11
+        RC_ASSERT(live() == heard);
     }
-    RC_ASSERT(parcel::alive == 0);
 }
 
 } // namespace
