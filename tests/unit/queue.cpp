@@ -3,6 +3,7 @@
 
 #include "support/catch.hpp"
 #include "support/stats.hpp"
+#include "support/worlds.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -17,7 +18,9 @@ using railmq::errc;
 using railmq::error_code;
 using railmq::simulation;
 using railmq::sim_broker;
+using railmq::test::simulated_world;
 using railmq::test::text_of;
+using railmq::test::threaded_world;
 
 namespace {
 
@@ -233,4 +236,32 @@ TEST_CASE("queue: waits for its end of work, and not for ever") {
     queue.resume();
     CHECK_FALSE(queue.is_paused());
     CHECK(queue.drain(railmq::drain_for{-1s}));
+}
+
+TEMPLATE_TEST_CASE("queue: what a burst took is given back", "", threaded_world, simulated_world) {
+    TestType world;
+    auto queue = world.broker.template queue<int>("q");
+    auto producer = queue.producer();
+    auto consumer = queue.consumer({.prefetch = railmq::unlimited});
+    producer.send(0);
+    consumer.try_receive()->ack();
+    const std::uint64_t at_rest = queue.stats().memory_bytes;
+    producer.send_batch(std::vector<int>(200'000));
+    REQUIRE(queue.stats().memory_bytes > 100 * at_rest);
+    for (int left = 200'000; left != 0;) {
+        auto some = consumer.receive_batch(1'000, std::chrono::seconds{1});
+        left -= static_cast<int>(railmq::ack_all(some));
+    }
+    SECTION("by those who go on sending") {
+        for (int i = 0; i < 50'000; ++i) {
+            producer.send(i);
+            consumer.try_receive()->ack();
+        }
+    }
+    SECTION("when a consumer waits") {
+        CHECK_FALSE(consumer.receive(std::chrono::milliseconds{1}));
+    }
+    CHECK(queue.stats().memory_bytes < 20 * at_rest);
+    producer.send(1);
+    CHECK(consumer.try_receive()->value() == 1);
 }

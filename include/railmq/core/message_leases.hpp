@@ -37,6 +37,26 @@ public:
 
     using base::base;
 
+    /// One more chunk of places for the fast path, unless there are some. False: not within the
+    /// memory limit.
+    [[nodiscard]] bool add_places() {
+        trim(16); // a little at a time: somebody sends
+        return ring_.has_places() || ring_.add_chunk(false);
+    }
+
+    /// Gives memory that a burst has left back to the system, at most that many chunks of it.
+    void trim(std::size_t chunks) noexcept {
+        if (ring_.has_surplus()) {
+            ring_.trim(
+                [this](auto&& visit) {
+                    board_.for_each([&](const holder_type& h) {
+                        visit(h.cache.hazard.load(std::memory_order_seq_cst));
+                    });
+                },
+                chunks);
+        }
+    }
+
 protected:
     using base::arm_lease;
     using base::die;

@@ -45,9 +45,11 @@ public:
     using effects_type = effects<Sync>;
     using dying_message = typename base::dying_message;
 
+    using base::add_places;
     using base::next_dying;
     using base::postpone_death;
     using base::ready_count;
+    using base::trim;
 
     queue_machine(
         std::string name,
@@ -178,6 +180,7 @@ public:
             return false;
         }
         board_.want_settlements(*w.holder); // it may be waiting for room of its own
+        trim(1024);                         // there is time: nothing is there
         return true;
     }
     void forget(receive_waiter<Sync>& w) noexcept {
@@ -431,10 +434,6 @@ public:
                    : due;
     }
 
-    /// One more chunk of places for the fast path, unless there are some. False: not within the
-    /// memory limit.
-    [[nodiscard]] bool add_places() { return ring_.has_places() || ring_.add_chunk(false); }
-
     /// Removes a closed consumer once no handle refers to it. True: the caller may destroy it.
     [[nodiscard]] bool remove_if_unreferenced(holder_type& h) noexcept {
         return board_.remove_if_unreferenced(h);
@@ -657,15 +656,6 @@ public:
         if (p.in->aside) {
             store_.free_place(p);
         }
-    }
-
-    /// Gives memory of recycled chunks back to the system.
-    void trim() noexcept {
-        ring_.trim([this](auto&& visit) {
-            board_.for_each([&](const holder_type& h) {
-                visit(h.cache.hazard.load(std::memory_order_seq_cst));
-            });
-        });
     }
 
 private:

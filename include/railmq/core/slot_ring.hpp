@@ -484,17 +484,23 @@ public:
         }
     }
 
+    /// Whether far more chunks are kept than are in use, as after a burst.
+    [[nodiscard]] bool has_surplus() const noexcept {
+        const std::uint64_t used = (tail() - next()) / capacity_ + 2;
+        return line_.size() + spare_.size() > 2 * used + 8;
+    }
+
     /// Gives recycled chunks back to the system, but for a few, and but for those that one of the
     /// consumers' hazards names. `for_each_hazard(f)` calls `f` with each.
     template <class ForEachHazard>
-    void trim(ForEachHazard&& for_each_hazard) noexcept {
-        reclaim();
+    void trim(ForEachHazard&& for_each_hazard, std::size_t max = ~std::size_t{0}) noexcept {
+        reclaim(max);
         const std::size_t keep = std::max<std::size_t>(2, line_.size() / 4);
         if (spare_.size() <= 2 * keep) {
             return;
         }
         std::size_t i = 0;
-        while (i < spare_.size() && spare_.size() > keep) {
+        for (; i < spare_.size() && spare_.size() > keep && max != 0; --max) {
             bool in_use = false;
             for_each_hazard([&](chunk_type* named) { in_use = in_use || named == spare_[i]; });
             if (in_use) {

@@ -190,9 +190,7 @@ public:
             ~lower_exactly() { queue.lower_due(queue.machine_.next_due(now)); }
         } lower{*this, now};
         machine_.run_due(now, fx);
-        if ((++rounds_ & 63) == 0) {
-            machine_.trim();
-        }
+        machine_.trim(1024);
     }
 
     [[nodiscard]] time_point next_due(time_point now) {
@@ -312,7 +310,6 @@ private:
     queue_options asked_for_;
     typename Runtime::mutex mutex_{};
     machine_type machine_;
-    std::uint64_t rounds_ = 0;
     alignas(64) atomic_due due_{never.time_since_epoch().count()};
 };
 
