@@ -279,6 +279,36 @@ TEST_CASE("producer: batches of every kind of range") {
     }
 }
 
+TEST_CASE("producer: a range that computes its elements is asked for each once, in order") {
+    railmq::broker broker;
+    auto queue = broker.queue<int>("q");
+    auto producer = queue.producer();
+    int asked = 0;
+    const auto counting =
+        std::views::iota(0, 100) | std::views::transform([&](int) { return asked++; });
+    CHECK(producer.send_batch(counting) == 100);
+    CHECK(asked == 100);
+    const auto noexcept_counting =
+        std::views::iota(0, 100) | std::views::transform([&](int) noexcept { return asked++; });
+    CHECK(producer.send_batch(noexcept_counting) == 100);
+    CHECK(asked == 200);
+    auto consumer = queue.consumer({.prefetch = railmq::unlimited});
+    for (int expected = 0; expected < 200; ++expected) {
+        auto d = consumer.try_receive();
+        REQUIRE(d);
+        CHECK(d->value() == expected);
+        d->ack();
+    }
+
+    // What throws has sent those before it.
+    const auto failing = std::views::iota(0, 100) | std::views::transform([](int n) {
+                             return n < 7 ? n : throw std::runtime_error{"no more"};
+                         });
+    CHECK_THROWS_AS(producer.send_batch(failing), std::runtime_error);
+    CHECK(queue.stats().ready == 7);
+    CHECK(consumer.receive_batch(100, 0s).size() == 7);
+}
+
 TEST_CASE("producer: a batch as large as it likes, in and out, over many chunks") {
     railmq::broker broker;
     auto queue = broker.queue<int>("q");
