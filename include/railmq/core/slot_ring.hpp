@@ -93,7 +93,6 @@ public:
 
     slot_ring(const payload_ops& ops, memory_budget<Sync>& budget)
         : budget_{budget} {
-        const std::size_t alignment = std::max(std::size_t{ops.align}, alignof(slot_type));
         offset_ = static_cast<std::uint32_t>(payload_offset(ops.align));
         stride_ = static_cast<std::uint32_t>(slot_stride(ops.size, ops.align));
         // About 16 KiB a chunk: large enough that the lock is taken once in a hundred messages,
@@ -101,7 +100,7 @@ public:
         capacity_ = static_cast<std::uint32_t>(
             std::clamp<std::size_t>(std::bit_floor(std::size_t{16384} / stride_), 8, 256));
         shift_ = static_cast<std::uint32_t>(std::countr_zero(capacity_));
-        RAILMQ_ASSERT(alignment <= alignof(chunk_type));
+        RAILMQ_ASSERT(std::max(std::size_t{ops.align}, alignof(slot_type)) <= alignof(chunk_type));
     }
     slot_ring(const slot_ring&) = delete;
     slot_ring& operator=(const slot_ring&) = delete;
