@@ -542,6 +542,9 @@ public:
 
 private:
     void run_due() {
+        // Whoever waits for what the calls since have told never comes too late.
+        known_due_ = std::min(known_due_, machine_.take_new_due(now_));
+        RC_ASSERT(known_due_ <= machine_.next_due(now_));
         act([&](auto& fx) { machine_.run_due(now_, fx); });
         known_due_ = machine_.next_due(now_);
         model_.run_due(now_);
@@ -822,8 +825,6 @@ private:
         const time_point due = machine_.next_due(now_);
         RC_ASSERT(due > now_);
         RC_ASSERT(due <= model_.next_event().first);
-        known_due_ = std::min(known_due_, machine_.take_new_due(now_));
-        RC_ASSERT(known_due_ <= due); // whoever waits for it never comes too late
         // I12
         for (std::size_t i = 0; listens_ && i < departures_.size(); ++i) {
             RC_ASSERT(departures_[i] <= 1);
