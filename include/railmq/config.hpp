@@ -17,9 +17,11 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define RAILMQ_NOINLINE __attribute__((noinline))
+#define RAILMQ_COLD __attribute__((noinline, cold))
 #define RAILMQ_ALWAYS_INLINE __attribute__((always_inline)) inline
 #else
 #define RAILMQ_NOINLINE
+#define RAILMQ_COLD
 #define RAILMQ_ALWAYS_INLINE inline
 #endif
 

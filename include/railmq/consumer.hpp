@@ -222,15 +222,18 @@ private:
     /// Where received messages go: one, or many. Nothing throws once there is room.
     struct into_one {
         std::optional<delivery_type>& out;
-        [[nodiscard]] delivery_type* room_for(std::uint32_t) noexcept { return &out.emplace(); }
+        void add(const core::lease<Runtime>& l, std::uint32_t = 1) noexcept {
+            out.emplace(access::make(l));
+        }
     };
     template <class Allocator>
     struct into_vector {
         std::vector<delivery_type, Allocator>& out;
-        [[nodiscard]] delivery_type* room_for(std::uint32_t n) {
-            const std::size_t before = out.size();
-            out.resize(before + n);
-            return out.data() + before;
+        /// That message and those in the slots behind it.
+        void add(const core::lease<Runtime>& first, std::uint32_t n = 1) {
+            // Not one by one: the vector would write its end, and wait for it, each time.
+            const detail::delivered_run<T, Runtime> run{first};
+            out.insert(out.end(), run, run + n);
         }
     };
 
@@ -268,45 +271,47 @@ std::size_t basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, 
     if (s.owner->is_due_at(now) || s.needs_lock.load(std::memory_order_acquire) || room == 0) {
         return 0;
     }
+    // Before the claim: what is claimed is leased at once.
+    const time_point lease_end = saturating_add(now, s.lease_span);
+    if (!s.times->covers(lease_end)) {
+        s.queue->cover_leases(lease_end);
+    }
     auto& ring = *s.ring;
-    std::uint64_t first = 0;
-    std::uint32_t count = 0;
+    typename ring_type::taken_run run;
+    constexpr std::size_t stride = core::slot_stride(sizeof(T), alignof(T));
     const auto want =
         static_cast<std::uint32_t>(std::min({std::uint64_t{max}, room, std::uint64_t{1} << 16}));
-    const auto status = ring.try_take(want, s.cache, first, count);
+    const auto status = ring.try_take(want, s.cache, run, stride);
     if (status != ring_type::take_status::ok) {
         is_empty = status == ring_type::take_status::empty;
         return 0;
     }
-    const time_point deadline = s.acks_on_delivery ? never : saturating_add(now, s.lease_span);
-    // Nearly all are fresh, and the same then becomes of each.
-    constexpr core::slot_word fresh{core::slot_state::ready};
-    const core::slot_word fresh_leased = fresh.leased_to(s.number);
-    constexpr std::size_t stride = core::slot_stride(sizeof(T), alignof(T));
-    auto* at = s.cache.in->at(first - s.cache.base);
-    delivery_type* out = sink.room_for(count);
-    const std::ptrdiff_t ahead = ring_type::distance_ahead(count);
-    auto* const fetch_end = core::slot_after(at, ring.filled_ahead(s.cache, first, count), stride);
-    for (auto* const end = out + count; out != end; ++out, at = core::slot_after(at, 1, stride)) {
-        if (at < fetch_end) {
-            ring_type::prefetch_to_write(core::slot_after(at, ahead, stride), stride);
-        }
-        const core::slot_word w{at->word.load(std::memory_order_relaxed)};
-        core::slot_word leased = fresh_leased;
-        if (w != fresh) {
-            leased = w.leased_to(s.number);
-        }
-        if (w.has_details()) {
-            at->extra->lease_deadline = deadline;
-        } else {
-            at->deadline = deadline.time_since_epoch().count();
+    const time_point deadline = s.acks_on_delivery ? never : lease_end;
+    const core::slot_word leased = run.word.leased_to(s.number);
+    const auto hand_out = [&](core::slot<Runtime>* at) {
+        if (run.word.has_details()) {
+            at->details()->lease_deadline = deadline;
         }
         at->store(leased);
-        access::fill(*out, {&s, s.cache.in, at, leased});
+    };
+    auto* at = run.at;
+    auto* const end = core::slot_after(at, run.count, stride);
+    if (s.cache.is_far) {
+        const std::ptrdiff_t ahead = ring_type::distance_ahead(run.count);
+        const std::ptrdiff_t filled = ring.filled_ahead(s.cache, run.first, run.count);
+        for (auto* const to = core::slot_after(at, filled, stride); at != to;
+             at = core::slot_after(at, 1, stride)) {
+            ring_type::prefetch_to_write(core::slot_after(at, ahead, stride), stride);
+            hand_out(at);
+        }
     }
-    s.count_taken(count);
+    for (; at != end; at = core::slot_after(at, 1, stride)) {
+        hand_out(at);
+    }
+    sink.add({&s, s.cache.in, run.at, leased}, run.count);
+    s.count_taken(run.count);
     s.queue->note_deadline(deadline);
-    return count;
+    return run.count;
 }
 
 template <class T, class Runtime>
@@ -355,7 +360,7 @@ bool basic_consumer<T, Runtime>::receive_slow(
             core::lease<Runtime> l;
             std::uint32_t n = 0;
             while (n < bounded && m.take(s, now, fx, l)) {
-                access::fill(*sink.room_for(1), l);
+                sink.add(l);
                 ++n;
             }
             if (n != 0) {
@@ -415,10 +420,10 @@ bool basic_consumer<T, Runtime>::receive_slow(
     }
     ec = w.result;
     if (w.one) {
-        access::fill(*sink.room_for(1), w.one);
+        sink.add(w.one);
     }
     for (const auto& l : w.leases) {
-        access::fill(*sink.room_for(1), l);
+        sink.add(l);
     }
     return !ec;
 }

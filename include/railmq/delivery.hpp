@@ -7,8 +7,10 @@
 #include <railmq/model/properties.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -35,30 +37,97 @@ struct delivery_access {
         empty.lease_ = l;
     }
     [[nodiscard]] static delivery_type make(const core::lease<Runtime>& l) noexcept {
-        delivery_type made;
-        fill(made, l);
-        return made;
+        return make(l.holder, l.in, l.at, l.word);
+    }
+    [[nodiscard]] static delivery_type make(
+        core::lease_holder<Runtime>* holder,
+        core::chunk<Runtime>* in,
+        core::slot<Runtime>* at,
+        core::slot_word word) noexcept {
+        return delivery_type(holder, in, at, word);
     }
     [[nodiscard]] static const core::lease<Runtime>& lease(const delivery_type& d) noexcept {
         return d.lease_;
     }
-    /// Acknowledges a delivery about which nothing is special, and whose payload needs no ending.
-    /// False: nothing has happened. With the holder's lock held.
-    static bool settle_plain(delivery_type& d, const core::lease_holder<Runtime>& holder) noexcept {
+    /// Acknowledges deliveries from `first` on for as long as they are alike, nothing about them is
+    /// special, and their payload needs no ending. Returns the first one that is left.
+    static delivery_type* settle_plain(delivery_type* first, delivery_type* last) noexcept {
         constexpr std::uint64_t special =
             core::slot_word::slow_bit | core::slot_word::details_bit | core::slot_word::stale_bit;
-        const auto& l = d.lease_;
-        if (l.holder != &holder || !l || (l.word.bits() & special) != 0 ||
-            l.at->word.load(std::memory_order_relaxed) != l.word.bits()) {
-            return false;
+        const core::slot_word word = first->lease_.word;
+        if (!*first || (word.bits() & special) != 0 || first->lease_.holder->acks_on_delivery) {
+            return first;
         }
-        l.at->store(core::slot_word{core::slot_state::done});
-        d.lease_.at = nullptr;
-        return true;
+        auto& holder = *first->lease_.holder;
+        const std::lock_guard guard{holder.lock};
+        if (holder.wants_settlements) {
+            return first;
+        }
+        auto* d = first;
+        for (; d != last; ++d) {
+            const auto& l = d->lease_;
+            if (l.word != word || l.holder != &holder ||
+                l.at->word.load(std::memory_order_relaxed) != word.bits()) {
+                break;
+            }
+            l.at->store(core::slot_word{core::slot_state::done});
+            d->lease_.word = {};
+        }
+        holder.count_settled(static_cast<std::uint64_t>(d - first));
+        return d;
     }
     static bool settle(delivery_type& d, core::settlement s) noexcept {
         return d.settle_slow(std::move(s));
     }
+};
+
+/// Messages that lie in slots in a row, as deliveries from which a vector constructs its elements.
+/// Each is to be asked for once, since it is the only handle of its message.
+template <class T, class Runtime>
+class delivered_run {
+    static constexpr std::size_t stride = core::slot_stride(sizeof(T), alignof(T));
+
+public:
+    using iterator_category = std::random_access_iterator_tag;
+    using value_type = basic_delivery<T, Runtime>;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = value_type;
+
+    explicit delivered_run(const core::lease<Runtime>& first) noexcept
+        : holder_{first.holder}
+        , in_{first.in}
+        , at_{first.at}
+        , word_{first.word} {}
+
+    [[nodiscard]] value_type operator*() const noexcept {
+        // Field by field: as a whole it would go through memory.
+        return delivery_access<T, Runtime>::make(holder_, in_, at_, word_);
+    }
+    delivered_run& operator+=(difference_type n) noexcept {
+        at_ = core::slot_after(at_, n, stride);
+        return *this;
+    }
+    delivered_run& operator++() noexcept { return *this += 1; }
+    delivered_run& operator--() noexcept { return *this += -1; }
+    [[nodiscard]] friend delivered_run operator+(delivered_run r, difference_type n) noexcept {
+        return r += n;
+    }
+    [[nodiscard]] friend difference_type
+    operator-(const delivered_run& a, const delivered_run& b) noexcept {
+        const auto bytes =
+            reinterpret_cast<const std::byte*>(a.at_) - reinterpret_cast<const std::byte*>(b.at_);
+        return bytes / static_cast<difference_type>(stride);
+    }
+    [[nodiscard]] friend bool operator==(const delivered_run& a, const delivered_run& b) noexcept {
+        return a.at_ == b.at_;
+    }
+
+private:
+    core::lease_holder<Runtime>* holder_;
+    core::chunk<Runtime>* in_;
+    core::slot<Runtime>* at_;
+    core::slot_word word_;
 };
 
 } // namespace detail
@@ -88,20 +157,20 @@ public:
     basic_delivery() noexcept = default;
     basic_delivery(basic_delivery&& other) noexcept
         : lease_{other.lease_} {
-        other.lease_.at = nullptr;
+        other.lease_.word = {};
     }
     basic_delivery& operator=(basic_delivery&& other) noexcept {
         if (this != &other) {
             reset();
             lease_ = other.lease_;
-            other.lease_.at = nullptr;
+            other.lease_.word = {};
         }
         return *this;
     }
     basic_delivery(const basic_delivery&) = delete;
     basic_delivery& operator=(const basic_delivery&) = delete;
     ~basic_delivery() {
-        if (lease_) {
+        if (lease_) [[unlikely]] {
             reset();
         }
     }
@@ -141,7 +210,13 @@ public:
     /// When it was sent, on the broker's clock, to its coarse resolution.
     [[nodiscard]] time_point enqueued_at() const {
         require();
-        return time_point{duration{lease_.at->enqueued}};
+        using store = core::message_store<Runtime>;
+        const core::place<Runtime> p{lease_.in, lease_.at};
+        if (const auto sent = store::enqueued_at(p)) {
+            return *sent;
+        }
+        return queue().locked(
+            [&](auto&, time_point, auto&) { return store::enqueued_at(p).value(); });
     }
     /// When it was first handed out.
     [[nodiscard]] time_point first_delivered_at() const;
@@ -193,6 +268,13 @@ public:
 private:
     friend struct detail::delivery_access<T, Runtime>;
 
+    basic_delivery(
+        core::lease_holder<Runtime>* holder,
+        core::chunk<Runtime>* in,
+        core::slot<Runtime>* at,
+        core::slot_word word) noexcept
+        : lease_{holder, in, at, word} {}
+
     static constexpr std::size_t offset = core::payload_offset(alignof(T));
 
     void require() const {
@@ -214,7 +296,7 @@ private:
     RAILMQ_ALWAYS_INLINE bool begin_fast_ack() noexcept;
     void finish_fast_ack() noexcept;
     RAILMQ_NOINLINE bool settle_slow(core::settlement s) noexcept;
-    RAILMQ_NOINLINE void reset() noexcept;
+    RAILMQ_COLD void reset() noexcept;
 
     [[nodiscard]] bool is_stale() const noexcept {
         return (lease_.word.bits() & core::slot_word::stale_bit) != 0;
@@ -235,7 +317,7 @@ bool basic_delivery<T, Runtime>::ack() noexcept {
         lease_.at->store(core::slot_word{core::slot_state::done});
         lease_.holder->count_settled(1);
         lease_.holder->lock.unlock();
-        lease_.at = nullptr;
+        lease_.word = {};
         return true;
     }
     lease_.at->store(lease_.word.with(core::slot_state::settling));
@@ -265,8 +347,7 @@ bool basic_delivery<T, Runtime>::begin_fast_ack() noexcept {
 template <class T, class Runtime>
 void basic_delivery<T, Runtime>::finish_fast_ack() noexcept {
     if (lease_.word.has_details()) {
-        delete lease_.at->extra;
-        lease_.at->extra = nullptr;
+        delete lease_.at->details();
     }
     std::destroy_at(payload());
     auto& holder = *lease_.holder;
@@ -424,24 +505,17 @@ std::size_t ack_all(std::vector<basic_delivery<T, Runtime>, Allocator>& deliveri
     std::size_t settled = 0;
     auto* d = deliveries.data();
     auto* const end = d + deliveries.size();
-    if constexpr (std::is_trivially_destructible_v<T>) {
-        while (d != end && *d && !access::lease(*d).holder->acks_on_delivery) {
-            auto& holder = *access::lease(*d).holder;
-            auto* const first = d;
-            const std::lock_guard guard{holder.lock};
-            if (!holder.wants_settlements) {
-                for (; d != end && access::settle_plain(*d, holder); ++d) {
-                }
-                holder.count_settled(static_cast<std::uint64_t>(d - first));
-                settled += static_cast<std::size_t>(d - first);
-            }
-            if (d == first) {
-                break; // the rest one by one
+    while (d != end) {
+        if constexpr (std::is_trivially_destructible_v<T>) {
+            auto* const left = access::settle_plain(d, end);
+            settled += static_cast<std::size_t>(left - d);
+            if (left != d) {
+                d = left;
+                continue;
             }
         }
-    }
-    for (; d != end; ++d) {
         settled += d->ack() ? 1 : 0;
+        ++d;
     }
     deliveries.clear();
     return settled;

@@ -313,9 +313,9 @@ private:
     [[nodiscard]] RAILMQ_ALWAYS_INLINE fast_result
     send_fast(U&& value, core::message_details* details, receipt& out);
 
-    /// Stores the next `n` elements in slots in a row. Elements that exist are stored from the last
-    /// to the first: a consumer then finds all of them at once, instead of following from slot to
-    /// slot. What a range computes is asked for in its order.
+    /// Stores the next `n` elements in slots in a row. For another thread, elements that exist are
+    /// stored from the last to the first: its consumer then finds all of them at once, instead of
+    /// following from slot to slot. What a range computes is asked for in its order.
     template <class Iterator, class Forward>
     static void publish_run(
         Iterator& it,
@@ -324,26 +324,27 @@ private:
         const std::byte* upcoming,
         time_point now,
         Forward& forward_element) noexcept {
-        const auto publish = [now, &upcoming](core::slot<Runtime>* at, auto&& element) {
-            ring_type::prefetch_to_write(upcoming, stride);
-            upcoming += stride;
+        const auto publish = [now](core::slot<Runtime>* at, auto&& element) {
             ::new (payload_of(at)) T(std::forward<decltype(element)>(element));
-            at->enqueued = now.time_since_epoch().count();
+            at->set_enqueued(now);
             at->store(core::slot_word{core::slot_state::ready});
         };
         if constexpr (
             std::random_access_iterator<Iterator> &&
             std::is_reference_v<std::iter_reference_t<Iterator>>) {
-            auto* at = core::slot_after(first, n, stride);
-            for (auto from = it + n; from != it;) {
-                at = core::slot_after(at, -1, stride);
-                publish(at, forward_element(*--from));
+            if (upcoming != nullptr) {
+                auto* at = core::slot_after(first, n, stride);
+                for (auto from = it + n; from != it; upcoming += stride) {
+                    ring_type::prefetch_to_write(upcoming, stride);
+                    at = core::slot_after(at, -1, stride);
+                    publish(at, forward_element(*--from));
+                }
+                it += n;
+                return;
             }
-            it += n;
-        } else {
-            for (auto* at = first; n != 0; --n, ++it, at = core::slot_after(at, 1, stride)) {
-                publish(at, forward_element(*it));
-            }
+        }
+        for (auto* at = first; n != 0; --n, ++it, at = core::slot_after(at, 1, stride)) {
+            publish(at, forward_element(*it));
         }
     }
 
@@ -378,7 +379,9 @@ auto basic_producer<T, Runtime>::send_fast(U&& value, core::message_details* det
         return claimed;
     }
     auto* at = ring_->claimed(sequence);
-    ring_type::prefetch_to_write(ring_->upcoming(sequence, stride), stride);
+    if (const auto* upcoming = ring_->upcoming(sequence, stride)) {
+        ring_type::prefetch_to_write(upcoming, stride);
+    }
     if constexpr (std::is_nothrow_constructible_v<T, U&&>) {
         ::new (payload_of(at)) T(std::forward<U>(value));
     } else {
@@ -389,10 +392,12 @@ auto basic_producer<T, Runtime>::send_fast(U&& value, core::message_details* det
             throw;
         }
     }
-    at->enqueued = now.time_since_epoch().count();
     core::slot_word w{core::slot_state::ready};
-    if (details != nullptr) {
-        at->extra = details;
+    if (details == nullptr) {
+        at->set_enqueued(now);
+    } else {
+        details->enqueued = now;
+        at->set_details(details);
         w = w.with_flags(core::slot_word::details_bit);
     }
     at->store(w);

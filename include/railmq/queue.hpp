@@ -229,7 +229,7 @@ basic_queue<T, Runtime>::peek(std::size_t max) const requires std::copy_construc
                 one.first_death = d->deaths->first();
             }
             one.id = m.store().public_id(p);
-            one.enqueued_at = time_point{duration{p.at->enqueued}};
+            one.enqueued_at = m.store().enqueued_at(p).value_or(time_point{});
             one.delivery_count = p.at->load().tag();
             all.push_back(std::move(one));
             return all.size() < max;

@@ -92,9 +92,9 @@ struct lease {
     lease_holder<Sync>* holder = nullptr;
     chunk<Sync>* in = nullptr;
     slot<Sync>* at = nullptr;
-    slot_word word{};
+    slot_word word{}; ///< As the slot said when it was handed out; 0 for no lease.
 
-    [[nodiscard]] explicit operator bool() const noexcept { return at != nullptr; }
+    [[nodiscard]] explicit operator bool() const noexcept { return word != slot_word{}; }
 };
 
 } // namespace railmq::core

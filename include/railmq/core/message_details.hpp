@@ -24,6 +24,7 @@ enum class wait_kind : std::uint8_t { none, delay, backoff, key, dead_letter };
 /// Everything that most messages do not have: made when a message has properties, is handed out
 /// again, has a time to live, or is otherwise out of the ordinary.
 struct message_details {
+    time_point enqueued{};
     time_point lease_deadline = never;
     time_point first_handed_out = never;
     time_point expires_at = never;

@@ -76,7 +76,7 @@ public:
             dying_.pop_front();
             const place_type p = store_.locate(id);
             if (p && is_dying(p) && (p.at->load().pins() == 0 || store_.ops().copy != nullptr)) {
-                return dying_message{p, id, p.at->extra->dying_of};
+                return dying_message{p, id, p.at->details()->dying_of};
             }
         }
         return std::nullopt;
@@ -84,7 +84,7 @@ public:
 
     /// The dead-letter queue refused: the message stays, and is tried again after a while.
     void postpone_death(const dying_message& m, time_point now) {
-        message_details& d = *m.where.at->extra;
+        message_details& d = *m.where.at->details();
         // Counted apart from the message's own failures, so that waiting costs it no attempt.
         const std::uint32_t n = ++d.refusals;
         const duration wait = std::max<duration>(
@@ -128,20 +128,25 @@ protected:
     [[nodiscard]] static bool is_current(const lease_type& l, slot_word w) noexcept {
         return w.state() == slot_state::leased && w.same_lease(l.word);
     }
-    [[nodiscard]] static time_point lease_deadline(const slot<Sync>* at, slot_word w) noexcept {
-        return w.has_details() ? at->extra->lease_deadline : time_point{duration{at->deadline}};
+    /// When a lease began of which only the end is known, as it is of first hand-outs.
+    [[nodiscard]] time_point start_of_lease_until(time_point deadline) const noexcept {
+        return time_point{deadline.time_since_epoch() - options_.ack_timeout};
+    }
+    /// The details of a message that has been handed out; from now on they tell when it first was.
+    message_details& remember_hand_out(place_type p) {
+        message_details& d = store_.make_details(p);
+        if (d.first_handed_out == never && d.lease_deadline != never) {
+            d.first_handed_out = start_of_lease_until(d.lease_deadline);
+        }
+        return d;
     }
 
     /// From now on the lease's deadline is in the index, and settling it goes through the lock.
     void arm_lease(place_type p, time_point deadline, deadline_lane lane) {
         const slot_word w = p.at->load();
-        message_details& d = store_.make_details(p);
+        message_details& d = w.tag() != 0 ? remember_hand_out(p) : store_.make_details(p);
         if (w.state() == slot_state::leased && !w.is_slow() && d.lease_deadline != never) {
-            // Of a first hand-out the deadline alone tells when it began, and is lost now.
-            d.lease_start = time_point{d.lease_deadline.time_since_epoch() - options_.ack_timeout};
-            if (d.first_handed_out == never) {
-                d.first_handed_out = d.lease_start;
-            }
+            d.lease_start = start_of_lease_until(d.lease_deadline);
         }
         timers_.cancel(std::exchange(d.timer, deadline_handle{}));
         d.lease_deadline = deadline;
@@ -155,13 +160,14 @@ protected:
         const slot_word w = p.at->load();
         const time_point deadline =
             h.acks_on_delivery ? never : saturating_add(now, options_.ack_timeout);
-        if (w.tag() != 0 || w.is_slow() || fx.listening) { // an observer hears of the settlement
+        // An observer hears of the settlement. One that did not come in its turn, the list of
+        // leases does not know.
+        const bool in_turn = !p.in->aside && store_.id_of(p) + 1 == ring_.next();
+        if (w.tag() != 0 || w.is_slow() || fx.listening || !in_turn) {
             arm_lease(p, deadline, lease_lane_);
         } else {
             if (w.has_details()) {
-                p.at->extra->lease_deadline = deadline;
-            } else {
-                p.at->deadline = deadline.time_since_epoch().count();
+                p.at->details()->lease_deadline = deadline;
             }
             new_line_lease_ = std::min(new_line_lease_, deadline);
         }
@@ -225,15 +231,10 @@ protected:
         std::optional<duration> wait,
         time_point now,
         effects_type& fx) {
-        message_details& d = store_.make_details(p);
+        message_details& d = remember_hand_out(p);
         d.failures.add(kind);
         ++totals_.failed;
         totals_.deadlines_passed += kind == failure_kind::deadline_passed ? 1 : 0;
-        if (d.first_handed_out == never) {
-            // Handed out on the fast path: the deadline tells when.
-            d.first_handed_out =
-                time_point{d.lease_deadline.time_since_epoch() - options_.ack_timeout};
-        }
         if (fx.listening) {
             notices::failed n{};
             fill(n, now, store_.public_id(p));
@@ -295,9 +296,7 @@ protected:
             die(p, death_reason::expired, {}, fx);
             return;
         }
-        if (message_details* d = store_.details_of(p)) {
-            d->waits_for = wait_kind::none;
-        }
+        remember_hand_out(p).waits_for = wait_kind::none;
         ready_bytes_ += bytes_of(p);
         // With strict order it holds up the line, so it cannot stand behind others.
         store_.put_back(
@@ -516,7 +515,7 @@ protected:
             throw;
         }
         slot_word w{slot_state::ready};
-        at->enqueued = now.time_since_epoch().count();
+        at->set_enqueued(now);
         if (details != nullptr) {
             if (props != nullptr) {
                 details->props = std::move(props);
@@ -527,7 +526,8 @@ protected:
                 ++lifetimes_;
                 ring_.set_next_gate(true);
             }
-            at->extra = details.release();
+            details->enqueued = now;
+            at->set_details(details.release());
         }
         ready_bytes_ += size;
         at->store(w);
@@ -568,8 +568,8 @@ protected:
         details->has_id = true;
         details->id = id;
         lifetimes_ += lifetime ? 1 : 0;
-        p.at->enqueued = now.time_since_epoch().count();
-        p.at->extra = details.release();
+        details->enqueued = now;
+        p.at->set_details(details.release());
         slot_word w = slot_word{slot_state::waiting}.with_flags(slot_word::details_bit);
         p.at->store(lifetime ? w.with_flags(slot_word::slow_bit) : w);
         ++delayed_;

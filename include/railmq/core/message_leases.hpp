@@ -57,6 +57,21 @@ public:
         }
     }
 
+    /// Everything that is handed out in its turn from now on is leased until `deadline`, or up to
+    /// `slack` longer.
+    void cover_leases(time_point deadline, duration slack, time_point now) {
+        auto& times = store_.times();
+        if (times.covers(deadline)) {
+            return;
+        }
+        times.add(ring_.next(), saturating_add(deadline, slack));
+        if (times.size() > times_limit_) {
+            (void)next_line_lease(now);
+            times.thin_out([this](std::uint64_t from) { return first_line_lease(from); });
+            times_limit_ = std::max<std::size_t>(1024, 4 * times.size());
+        }
+    }
+
 protected:
     using base::arm_lease;
     using base::die;
@@ -65,7 +80,6 @@ protected:
     using base::fill;
     using base::is_dying;
     using base::is_ready;
-    using base::lease_deadline;
     using base::options_;
     using base::revoke;
     using base::ring_;
@@ -86,8 +100,16 @@ protected:
                (w.state() == slot_state::returned ||
                 (w.state() == slot_state::waiting && !is_dying({l.in, l.at})));
     }
+    /// When a lease ends, by the word of its slot.
+    [[nodiscard]] time_point lease_deadline(place_type p, slot_word w) const noexcept {
+        if (w.has_details()) {
+            return p.at->details()->lease_deadline;
+        }
+        return board_.numbered(w.owner()).acks_on_delivery ? never
+                                                           : store_.times().at(store_.id_of(p));
+    }
     /// The earliest deadline of a first hand-out. These are not in the index: they were made in
-    /// line and with one timeout, so the ring itself lists them in order.
+    /// line and with one timeout, so the ring itself has them in order.
     [[nodiscard]] time_point next_line_lease(time_point now) noexcept {
         const std::uint64_t end = ring_.next();
         while (lease_cursor_ < end) {
@@ -98,8 +120,9 @@ protected:
             }
             const slot_word w = p.at->load();
             if (w.state() == slot_state::leased && !w.is_slow()) {
-                const time_point deadline = line_deadline(p.at, w);
+                const time_point deadline = line_deadline(p, w);
                 if (deadline != never) {
+                    store_.times().forget_before(lease_cursor_);
                     return deadline;
                 }
             } else if (w.state() == slot_state::ready || w.state() == slot_state::empty) {
@@ -108,17 +131,37 @@ protected:
             }
             ++lease_cursor_;
         }
+        store_.times().forget_before(lease_cursor_);
         return never;
+    }
+    /// The first position at or behind `n` that is in its first lease, or may be about to be.
+    [[nodiscard]] std::uint64_t first_line_lease(std::uint64_t n) const noexcept {
+        const std::uint64_t end = ring_.next();
+        for (; n < end; ++n) {
+            const place_type p = ring_.locate(n);
+            if (!p) {
+                n = std::max(n + 1, ring_.skip_reclaimed(n)) - 1;
+                continue;
+            }
+            const slot_word w = p.at->load();
+            const bool is_over =
+                w.is_slow() ||
+                (w.state() != slot_state::leased && w.state() != slot_state::ready &&
+                 w.state() != slot_state::empty && w.state() != slot_state::settling);
+            if (!is_over) {
+                break;
+            }
+        }
+        return n;
     }
     /// The deadline of a lease that its holder may be settling this moment without the lock; then
     /// its details go, and there is none.
-    [[nodiscard]] time_point line_deadline(const slot<Sync>* at, slot_word seen) noexcept {
+    [[nodiscard]] time_point line_deadline(place_type p, slot_word seen) noexcept {
         if (!seen.has_details()) {
-            return time_point{duration{at->deadline}};
+            return lease_deadline(p, seen);
         }
         std::lock_guard guard{board_.numbered(seen.owner()).lock};
-        const slot_word w = at->load();
-        return w == seen ? lease_deadline(at, w) : never;
+        return p.at->load() == seen ? lease_deadline(p, seen) : never;
     }
     void pass_line_lease(time_point deadline, time_point now, effects_type& fx) {
         const place_type p = ring_.locate(lease_cursor_);
@@ -145,20 +188,12 @@ protected:
             if (again.state() == slot_state::leased && again.same_lease(w)) {
                 const time_point renewed =
                     std::min(limit, saturating_add(deadline, options_.ack_timeout));
-                message_details& d = store_.make_details(p);
-                d.lease_start = start;
-                if (d.first_handed_out == never) {
-                    d.first_handed_out = start;
-                }
+                this->remember_hand_out(p).lease_start = start;
                 arm_lease(p, renewed, deadline_lane{});
             }
             return;
         }
         if (revoke(p, h, w, fx)) {
-            message_details& d = store_.make_details(p);
-            if (d.first_handed_out == never) {
-                d.first_handed_out = start;
-            }
             fail(p, failure_kind::deadline_passed, {}, std::nullopt, now, fx);
             replace_drained(h, now, fx);
         } else if (
@@ -219,6 +254,7 @@ protected:
 
 private:
     std::uint64_t lease_cursor_ = 0; ///< No position before it is in its first lease.
+    std::size_t times_limit_ = 1024; ///< With more entries, those are looked for that are no use.
 };
 
 } // namespace railmq::core

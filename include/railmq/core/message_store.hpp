@@ -2,6 +2,7 @@
 #pragma once
 
 #include <railmq/config.hpp>
+#include <railmq/core/lease_times.hpp>
 #include <railmq/core/message_details.hpp>
 #include <railmq/core/ready_bitmap.hpp>
 #include <railmq/core/slot_ring.hpp>
@@ -12,7 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,7 +53,7 @@ public:
                     continue;
                 }
                 if (w.has_details()) {
-                    delete s->extra;
+                    delete s->details();
                 }
                 if (ops_.destroy != nullptr) {
                     ops_.destroy(ring_.payload(s));
@@ -68,6 +69,8 @@ public:
 
     [[nodiscard]] ring_type& ring() noexcept { return ring_; }
     [[nodiscard]] const ring_type& ring() const noexcept { return ring_; }
+    [[nodiscard]] lease_times<Sync>& times() noexcept { return times_; }
+    [[nodiscard]] const lease_times<Sync>& times() const noexcept { return times_; }
     [[nodiscard]] const payload_ops& ops() const noexcept { return ops_; }
     [[nodiscard]] void* payload(place_type p) const noexcept { return ring_.payload(p.at); }
 
@@ -92,7 +95,20 @@ public:
         return d != nullptr && d->has_id ? d->id : id_of(p);
     }
     [[nodiscard]] static message_details* details_of(place_type p) noexcept {
-        return p.at->load().has_details() ? p.at->extra : nullptr;
+        return p.at->load().has_details() ? p.at->details() : nullptr;
+    }
+    /// When the message was sent. Its holder may ask without the lock: none, if details are being
+    /// made this moment.
+    [[nodiscard]] static std::optional<time_point> enqueued_at(place_type p) noexcept {
+        const slot_word w = p.at->load();
+        if (w.has_details()) {
+            return p.at->details()->enqueued;
+        }
+        const time_point sent = p.at->enqueued();
+        if (w.is_changing() || p.at->load() != w) {
+            return std::nullopt;
+        }
+        return sent;
     }
     /// Whether a message in state `ready` has not been claimed by a consumer yet.
     [[nodiscard]] bool is_in_line(place_type p) const noexcept {
@@ -126,19 +142,23 @@ public:
     message_details& make_details(place_type p) {
         const slot_word w = p.at->load();
         if (w.has_details()) {
-            return *p.at->extra;
+            return *p.at->details();
         }
-        auto made = std::make_unique<message_details>();
-        // Of a lease that began on the fast path; of anything else it means nothing.
-        made->lease_deadline = time_point{duration{p.at->deadline}};
-        p.at->extra = made.release();
+        auto* const made = new message_details;
+        made->enqueued = p.at->enqueued();
+        if (w.tag() != 0) {
+            made->lease_deadline = times_.at(id_of(p));
+        }
+        // Whoever reads the address as a time sees afterwards that the word has changed.
+        p.at->store(w.with_flags(slot_word::changing_bit));
+        p.at->set_details(made);
         p.at->store(w.with_flags(slot_word::details_bit));
-        return *p.at->extra;
+        return *made;
     }
     void drop_details(place_type p) noexcept {
         const slot_word w = p.at->load();
         if (w.has_details()) {
-            delete std::exchange(p.at->extra, nullptr);
+            delete p.at->details();
             p.at->store(w.without_flags(slot_word::details_bit | slot_word::slow_bit));
         }
     }
@@ -253,8 +273,7 @@ public:
             ring_.free_aside(c);
             return p; // it can wait where it is
         }
-        to.at->enqueued = p.at->enqueued;
-        to.at->extra = p.at->extra;
+        to.at->rest.store(p.at->rest.load(std::memory_order_relaxed), std::memory_order_relaxed);
         to.at->store(w);
         p.at->store(slot_word{slot_state::done});
         return to;
@@ -293,13 +312,12 @@ public:
             throw;
         }
         const slot_word w = p.at->load();
-        message_details& d = *p.at->extra;
+        message_details& d = *p.at->details();
         if (!d.has_id) {
             d.has_id = true;
             d.id = id_of(p);
         }
-        to.at->enqueued = p.at->enqueued;
-        to.at->extra = p.at->extra;
+        to.at->set_details(&d);
         p.at->store(slot_word{slot_state::done});
         free_place(p);
         to.at->store(w.with(slot_state::ready));
@@ -345,6 +363,7 @@ private:
     };
 
     ring_type ring_;
+    lease_times<Sync> times_{};
     const payload_ops& ops_;
     boost::unordered_flat_map<std::uint64_t, chunk_type*> asides_{};
     std::vector<std::uint64_t> front_{};

@@ -46,6 +46,7 @@ public:
     using dying_message = typename base::dying_message;
 
     using base::add_places;
+    using base::cover_leases;
     using base::next_dying;
     using base::postpone_death;
     using base::ready_count;
@@ -333,12 +334,11 @@ public:
 
     [[nodiscard]] time_point first_handed_out(place_type p) const noexcept {
         const message_details* d = store_.details_of(p);
-        if (d != nullptr && d->first_handed_out != never) {
-            return d->first_handed_out;
+        if (d == nullptr) {
+            return this->start_of_lease_until(store_.times().at(store_.id_of(p)));
         }
-        const time_point deadline =
-            d != nullptr ? d->lease_deadline : time_point{duration{p.at->deadline}};
-        return time_point{deadline.time_since_epoch() - options_.ack_timeout};
+        return d->first_handed_out != never ? d->first_handed_out
+                                            : this->start_of_lease_until(d->lease_deadline);
     }
 
     /// Moves a lease's deadline. False: it was stale and nothing has changed.
@@ -356,20 +356,21 @@ public:
     [[nodiscard]] std::optional<time_point> deadline_of(const lease_type& l) {
         std::lock_guard guard{l.holder->lock};
         const slot_word w = l.at->load();
-        return is_current(l, w) ? std::optional{lease_deadline(l.at, w)} : std::nullopt;
+        return is_current(l, w) ? std::optional{lease_deadline({l.in, l.at}, w)} : std::nullopt;
     }
 
     /// A token that asks to stop when the lease is lost or settled, or the queue has ended.
     [[nodiscard]] std::stop_token stop_token(const lease_type& l) {
         std::lock_guard guard{l.holder->lock};
-        if (!is_current(l, l.at->load()) || aborted_) {
+        const slot_word w = l.at->load();
+        if (!is_current(l, w) || aborted_) {
             std::stop_source gone;
             gone.request_stop();
             return gone.get_token();
         }
         const place_type p{l.in, l.at};
-        message_details& d = store_.make_details(p);
-        arm_lease(p, d.lease_deadline, deadline_lane{});
+        arm_lease(p, lease_deadline(p, w), deadline_lane{});
+        message_details& d = *store_.details_of(p);
         if (!d.stop.stop_possible()) {
             d.stop = std::stop_source{};
         }
@@ -634,7 +635,7 @@ public:
         std::uint64_t looked_at = 0;
         browse([&](place_type p) {
             s.oldest_ready_since =
-                std::min(s.oldest_ready_since, time_point{duration{p.at->enqueued}});
+                std::min(s.oldest_ready_since, store_.enqueued_at(p).value_or(never));
             // Those in line are in order of time; returned ones need not be.
             return ++looked_at <= store_.returned_count();
         });
@@ -716,6 +717,8 @@ private:
         if (!may_take(h)) {
             return false;
         }
+        const duration slack = h.lease_span - options_.ack_timeout; // the coarse clock's
+        cover_leases(saturating_add(now, options_.ack_timeout), std::max(slack, duration{0}), now);
         const place_type p = pick();
         if (!p) {
             return false;

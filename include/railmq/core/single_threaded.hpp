@@ -82,6 +82,8 @@ struct single_threaded {
     using atomic = plain_atomic<T>;
     using short_lock = null_lock;
     static constexpr bool concurrent = false;
+    /// Tells threads apart; there is only one.
+    [[nodiscard]] static constexpr const void* this_thread() noexcept { return nullptr; }
 };
 
 } // namespace railmq::core

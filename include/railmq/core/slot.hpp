@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/model/time.hpp>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +31,7 @@ enum class slot_state : std::uint8_t {
 /// | 4 | the slot has `message_details` |
 /// | 5 | settling it needs the queue's lock |
 /// | 6 | in a delivery's copy: its lease is known to be lost |
+/// | 7 | details are being made for it |
 /// | 8-15 | handles whose lease was taken away and that may still read the payload |
 /// | 16-39 | the holder's number |
 /// | 40-63 | times handed out, which is also the lease's generation |
@@ -37,6 +40,7 @@ public:
     static constexpr std::uint64_t details_bit = 1ULL << 4;
     static constexpr std::uint64_t slow_bit = 1ULL << 5;
     static constexpr std::uint64_t stale_bit = 1ULL << 6;
+    static constexpr std::uint64_t changing_bit = 1ULL << 7;
     static constexpr std::uint32_t max_pins = 0xff;
     static constexpr std::uint32_t max_owner = 0xffffff;
     static constexpr std::uint32_t max_tag = 0xffffff;
@@ -53,6 +57,9 @@ public:
     }
     [[nodiscard]] constexpr bool has_details() const noexcept { return (bits_ & details_bit) != 0; }
     [[nodiscard]] constexpr bool is_slow() const noexcept { return (bits_ & slow_bit) != 0; }
+    [[nodiscard]] constexpr bool is_changing() const noexcept {
+        return (bits_ & changing_bit) != 0;
+    }
     [[nodiscard]] constexpr std::uint32_t pins() const noexcept {
         return static_cast<std::uint32_t>(bits_ >> 8) & 0xff;
     }
@@ -86,7 +93,8 @@ public:
     }
     /// Whether both words speak of the same lease, whatever the flags and pins.
     [[nodiscard]] constexpr bool same_lease(slot_word other) const noexcept {
-        constexpr std::uint64_t compared = ~(0xff00ULL | details_bit | slow_bit | stale_bit);
+        constexpr std::uint64_t compared =
+            ~(0xff00ULL | details_bit | slow_bit | stale_bit | changing_bit);
         return (bits_ & compared) == (other.bits_ & compared);
     }
 
@@ -96,16 +104,31 @@ private:
     std::uint64_t bits_ = 0;
 };
 
-/// The fixed part of a message's place in memory; the payload follows it. 24 bytes, since at tens
-/// of millions of messages a second every cache line counts.
+/// The fixed part of a message's place in memory; the payload follows it. 16 bytes, since at tens
+/// of millions of messages a second every cache line counts. When a first lease ends is not here:
+/// `lease_times` has it.
 template <class Sync>
 struct slot {
     typename Sync::template atomic<std::uint64_t> word{0};
-    std::int64_t enqueued = 0; ///< Broker time in nanoseconds.
-    union {
-        std::int64_t deadline = 0; ///< Of the lease, when the word has no details.
-        message_details* extra;    ///< When it has.
-    };
+    /// When it was sent, in nanoseconds of broker time; where the word says that there are details,
+    /// their address. Atomic because its holder may ask for the time while they are made.
+    typename Sync::template atomic<std::uint64_t> rest{0};
+
+    [[nodiscard]] time_point enqueued() const noexcept {
+        return time_point{
+            duration{static_cast<std::int64_t>(rest.load(std::memory_order_acquire))}};
+    }
+    void set_enqueued(time_point t) noexcept {
+        rest.store(
+            static_cast<std::uint64_t>(t.time_since_epoch().count()), std::memory_order_relaxed);
+    }
+    [[nodiscard]] message_details* details() const noexcept {
+        return reinterpret_cast<message_details*>(
+            static_cast<std::uintptr_t>(rest.load(std::memory_order_relaxed)));
+    }
+    void set_details(message_details* d) noexcept {
+        rest.store(reinterpret_cast<std::uintptr_t>(d), std::memory_order_release);
+    }
 
     [[nodiscard]] slot_word load() const noexcept {
         return slot_word{word.load(std::memory_order_acquire)};
@@ -119,7 +142,7 @@ struct slot {
 
 /// Where the payload starts within a slot.
 [[nodiscard]] constexpr std::size_t payload_offset(std::size_t alignment) noexcept {
-    return align_up(24, alignment);
+    return align_up(16, alignment);
 }
 
 /// How far apart slots with a payload of that size and alignment lie.

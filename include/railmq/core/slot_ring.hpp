@@ -85,6 +85,7 @@ public:
         std::uint64_t base = no_base;
         std::uint64_t reserved = 0;
         std::uint64_t filled = 0; ///< Every position before it was claimed by a producer.
+        bool is_far = false;      ///< The chunk was begun by another thread than this one.
         atomic<chunk_type*> hazard{nullptr};
     };
 
@@ -185,24 +186,33 @@ public:
         }
     }
     /// Where the slot with the index of `sequence` lies in the chunk that is filled next. Whoever
-    /// fills a slot fetches the lines of that one, so that they arrive one by one.
+    /// fills a slot fetches the lines of that one, so that they arrive one by one. Null when they
+    /// need no fetching, since one thread sends and takes.
     [[nodiscard]] RAILMQ_ALWAYS_INLINE const std::byte*
     upcoming(std::uint64_t sequence, std::size_t stride) const noexcept {
         // Only an address: the chunk may be gone.
-        return reinterpret_cast<const std::byte*>(upcoming_.load(std::memory_order_relaxed)) +
-               sizeof(chunk_type) + (sequence & (capacity_ - 1)) * stride;
+        const auto* c =
+            reinterpret_cast<const std::byte*>(upcoming_.load(std::memory_order_relaxed));
+        return c == nullptr ? nullptr
+                            : c + sizeof(chunk_type) + (sequence & (capacity_ - 1)) * stride;
     }
     /// How many positions from `sequence` on lie in its chunk.
     [[nodiscard]] std::uint64_t run_from(std::uint64_t sequence) const noexcept {
         return capacity_ - (sequence & (capacity_ - 1));
     }
 
-    /// Claims up to `max` ready messages in a row for a consumer; all lie in `cache.in`.
+    /// Messages in a row, in one chunk, that were claimed for a consumer; their slots' words are
+    /// the same.
+    struct taken_run {
+        std::uint64_t first = 0;
+        slot_type* at = nullptr;
+        std::uint32_t count = 0;
+        slot_word word{};
+    };
+
+    /// Claims up to `max` ready messages in a row; their chunk is `cache.in`.
     RAILMQ_ALWAYS_INLINE take_status try_take(
-        std::uint32_t max,
-        consumer_cache& cache,
-        std::uint64_t& first,
-        std::uint32_t& count) noexcept {
+        std::uint32_t max, consumer_cache& cache, taken_run& run, std::size_t stride) noexcept {
         std::uint64_t n = next_.load(std::memory_order_acquire);
         for (;;) {
             if ((n & gate) != 0) {
@@ -220,35 +230,31 @@ public:
             // The chunk may have been recycled since `next` was read; then `next` has moved, and
             // whatever is read here, the exchange below fails.
             const std::uint64_t index = n - cache.base;
-            slot_type* at = cache.in->at(index);
-            const slot_state state = at->load().state();
-            if (state == slot_state::ready) {
+            slot_type* const at =
+                slot_after(cache.in->at(0), static_cast<std::ptrdiff_t>(index), stride);
+            const slot_word word = at->load();
+            if (word.state() == slot_state::ready) {
                 std::uint32_t k = 1;
                 if (max > 1) {
-                    const std::size_t stride = stride_;
-                    const auto limit =
-                        static_cast<std::uint32_t>(std::min<std::uint64_t>(max, capacity_ - index));
-                    prefetch_to_write(at, limit * stride);
-                    for (at = slot_after(at, 1, stride); k < limit;
-                         at = slot_after(at, 1, stride)) {
-                        if (at->load().state() != slot_state::ready) {
-                            break;
-                        }
-                        ++k;
+                    const auto limit = static_cast<std::ptrdiff_t>(
+                        std::min<std::uint64_t>(max, capacity_ - index));
+                    if (cache.is_far) {
+                        prefetch_to_write(at, static_cast<std::size_t>(limit) * stride);
                     }
+                    k += count_while(
+                        slot_after(at, 1, stride), slot_after(at, limit, stride), word, stride);
                 }
                 // Sequentially consistent: see `queue_machine::recompute_due`.
                 if (next_.compare_exchange_weak(
                         n, n + k, std::memory_order_seq_cst, std::memory_order_acquire)) {
-                    first = n;
-                    count = k;
+                    run = {n, at, k, word};
                     return take_status::ok;
                 }
                 continue;
             }
             // Neither ready nor unpublished: a hole, if `next` is still there. Nothing was stored,
             // or the message was taken out of line.
-            if (state != slot_state::empty) {
+            if (word.state() != slot_state::empty) {
                 if (next_.compare_exchange_weak(
                         n, n + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
                     holes_.fetch_sub(1, std::memory_order_relaxed);
@@ -370,17 +376,22 @@ public:
         c->cursor = 0;
         const std::size_t stride = stride_;
         const std::uint32_t capacity = capacity_;
-        const auto empty = [&](std::uint32_t n) {
-            slot_after(c->at(0), n, stride)->word.store(0, std::memory_order_relaxed);
-        };
+        auto* at = c->at(0);
         for (std::uint32_t n = 0; n != capacity; n += 4) { // a power of two, from 8 on
-            empty(n);
-            empty(n + 1);
-            empty(n + 2);
-            empty(n + 3);
+            const auto empty = [&](std::ptrdiff_t k) {
+                slot_after(at, k, stride)->word.store(0, std::memory_order_relaxed);
+            };
+            empty(0);
+            empty(1);
+            empty(2);
+            empty(3);
+            at = slot_after(at, 4, stride);
         }
         line_.back() = c;
-        upcoming_.store(next_to_reclaim(), std::memory_order_relaxed);
+        const void* const here = Sync::this_thread();
+        const bool is_taken_here = taker_.load(std::memory_order_relaxed) == here;
+        upcoming_.store(is_taken_here ? nullptr : next_to_reclaim(), std::memory_order_relaxed);
+        filler_.store(here, std::memory_order_relaxed);
         directory_.load(std::memory_order_relaxed)->store(base / capacity_, c);
         reserved_.store(base + capacity_, std::memory_order_release);
         return true;
@@ -540,22 +551,20 @@ private:
         std::unique_ptr<atomic<chunk_type*>[]> entries;
     };
 
-    /// How many of the next `n` slots have `value` in the bits of their words that `mask` names.
-    [[nodiscard]] RAILMQ_ALWAYS_INLINE std::uint32_t count_while(
-        slot_type* at, std::uint32_t n, std::uint64_t mask, std::uint64_t value) const noexcept {
-        const std::size_t stride = stride_;
-        const auto differs = [&](std::ptrdiff_t k) {
-            return (slot_after(at, k, stride)->load().bits() ^ value) & mask;
-        };
-        std::uint32_t i = 0;
-        // Most often all have; four at a time then cost little more than one.
-        for (; i + 4 <= n && (differs(0) | differs(1) | differs(2) | differs(3)) == 0; i += 4) {
-            at = slot_after(at, 4, stride);
+    /// How many of the slots from `first` on, before `end`, have that word.
+    [[nodiscard]] RAILMQ_NOINLINE static std::uint32_t
+    count_while(slot_type* first, slot_type* end, slot_word word, std::size_t stride) noexcept {
+        slot_type* at = first;
+        for (; at != end; at = slot_after(at, 1, stride)) {
+            if (at->load() != word) {
+                break;
+            }
         }
-        for (; i < n && differs(0) == 0; ++i) {
-            at = slot_after(at, 1, stride);
-        }
-        return i;
+        return static_cast<std::uint32_t>(
+            static_cast<std::size_t>(
+                reinterpret_cast<const std::byte*>(at) -
+                reinterpret_cast<const std::byte*>(first)) /
+            stride);
     }
 
     RAILMQ_NOINLINE bool enter_chunk(consumer_cache& cache, std::uint64_t& n) noexcept {
@@ -571,6 +580,11 @@ private:
         }
         cache.in = c;
         cache.base = n & ~std::uint64_t{capacity_ - 1};
+        const void* const here = Sync::this_thread();
+        cache.is_far = filler_.load(std::memory_order_relaxed) != here;
+        if (taker_.load(std::memory_order_relaxed) != here) {
+            taker_.store(here, std::memory_order_relaxed);
+        }
         n = again;
         return true;
     }
@@ -593,9 +607,20 @@ private:
 
     [[nodiscard]] bool complete(chunk_type* c) const noexcept {
         // Done, and no handle is left that reads it: nothing else is set in the word.
-        const std::uint32_t i = c->cursor;
-        c->cursor += count_while(
-            c->at(i), capacity_ - i, ~0ULL, static_cast<std::uint64_t>(slot_state::done));
+        const std::size_t stride = stride_;
+        std::uint32_t n = c->cursor;
+        slot_type* at = c->at(n);
+        const auto bits = [&](std::ptrdiff_t k) {
+            return slot_after(at, k, stride)->load().bits();
+        };
+        // Most often all are; four at a time then cost little more than one. None is `empty`.
+        constexpr auto done = static_cast<std::uint64_t>(slot_state::done);
+        for (const std::uint32_t end = capacity_;
+             n + 4 <= end && (bits(0) | bits(1) | bits(2) | bits(3)) == done;
+             n += 4) {
+            at = slot_after(at, 4, stride);
+        }
+        c->cursor = n + count_while(at, c->at(capacity_), slot_word{slot_state::done}, stride);
         return c->cursor == capacity_;
     }
 
@@ -685,11 +710,13 @@ private:
     atomic<std::uint64_t> reserved_{0};
     atomic<directory*> directory_{nullptr};
     atomic<chunk_type*> upcoming_{nullptr};
+    atomic<const void*> filler_{nullptr}; ///< The thread that added the last chunk.
     atomic<std::uint64_t> holes_{0};
     atomic<std::uint64_t> unused_{0};
 
     alignas(128) atomic<std::uint64_t> tail_{0};
     alignas(128) atomic<std::uint64_t> next_{0};
+    atomic<const void*> taker_{nullptr}; ///< The thread that entered a chunk last to take from it.
 
     alignas(128) std::deque<chunk_type*> line_{};
     std::vector<chunk_type*> pinned_{};

@@ -25,12 +25,14 @@ struct consumer_state : core::lease_holder<Runtime> {
     explicit consumer_state(std::shared_ptr<queue_core<Runtime>> q) noexcept
         : queue{std::move(q)}
         , owner{&queue->broker()}
-        , ring{&queue->ring()} {}
+        , ring{&queue->ring()}
+        , times{&queue->machine().store().times()} {}
 
     std::shared_ptr<queue_core<Runtime>> queue;
     // What the fast path needs, without a way through the queue.
     broker_core<Runtime>* owner;
     core::slot_ring<Runtime>* ring;
+    const core::lease_times<Runtime>* times;
 };
 
 /// A queue: its machine, its lock, and what its decisions set in motion.
@@ -166,6 +168,12 @@ public:
         if (gone) {
             delete state;
         }
+    }
+
+    /// Before leases on the fast path: none of them ends before `deadline`.
+    RAILMQ_NOINLINE void cover_leases(time_point deadline) {
+        const std::lock_guard guard{mutex_};
+        machine_.cover_leases(deadline, duration::zero(), broker_->clock().coarse_now());
     }
 
     /// After a lease on the fast path whose deadline is the earliest now.
@@ -336,7 +344,7 @@ bool queue_core<Runtime>::move_one_death(
         const time_point now = broker_->clock().now();
         lower_due_later lower{*this, now};
         auto& store = machine_.store();
-        core::message_details& d = *m->where.at->extra;
+        core::message_details& d = *m->where.at->details();
         const std::uint64_t id = store.public_id(m->where);
         const std::uint32_t handed_out = m->where.at->load().tag();
         death entry{};

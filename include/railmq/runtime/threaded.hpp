@@ -126,6 +126,11 @@ struct threaded {
     static void yield() noexcept {
         std::this_thread::yield();
     }
+    /// Tells threads apart: an address that no two threads that run have in common.
+    [[nodiscard]] static const void* this_thread() noexcept {
+        static thread_local const char mark = 0;
+        return &mark;
+    }
 
     /// A seed for brokers that were given none.
     [[nodiscard]] static std::uint64_t entropy() {

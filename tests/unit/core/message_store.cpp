@@ -22,8 +22,12 @@ using place_type = store_type::place_type;
 namespace {
 
 struct item {
-    explicit item(int v) : value{v} { ++alive; }
-    item(item&& other) : value{other.value} {
+    explicit item(int v)
+        : value{v} {
+        ++alive;
+    }
+    item(item&& other)
+        : value{other.value} {
         if (refuses) throw std::runtime_error("moved");
         ++alive;
     }
@@ -38,7 +42,8 @@ struct item {
 
 struct fixture {
     explicit fixture(std::size_t limit = std::numeric_limits<std::size_t>::max())
-        : budget{limit}, store{railmq::core::payload_ops_of<item>::value, budget} {
+        : budget{limit}
+        , store{railmq::core::payload_ops_of<item>::value, budget} {
         store.ring().set_next_gate(true); // the lock is always held here
     }
 
@@ -117,14 +122,17 @@ TEST_CASE("message_store: a message is found by its id for as long as it is ther
     CHECK_FALSE(f.store.is_in_line(f.take()));
 }
 
-TEST_CASE("message_store: details are made once, and take over a running lease's deadline") {
+TEST_CASE("message_store: details are made once, and take over what slot and list told") {
     fixture f;
-    f.send(1);
+    f.store.times().add(0, railmq::time_point{railmq::duration{1'234}});
+    f.send(1).at->set_enqueued(railmq::time_point{railmq::duration{7}});
     const place_type p = f.take();
     CHECK(store_type::details_of(p) == nullptr);
-    p.at->deadline = 1'234;
+    CHECK(store_type::enqueued_at(p) == railmq::time_point{railmq::duration{7}});
     message_details& d = f.store.make_details(p);
     CHECK(d.lease_deadline == railmq::time_point{railmq::duration{1'234}});
+    CHECK(d.enqueued == railmq::time_point{railmq::duration{7}});
+    CHECK(store_type::enqueued_at(p) == railmq::time_point{railmq::duration{7}});
     CHECK(p.at->load().has_details());
     CHECK(&f.store.make_details(p) == &d);
     CHECK(store_type::details_of(p) == &d);
@@ -133,6 +141,21 @@ TEST_CASE("message_store: details are made once, and take over a running lease's
     CHECK(store_type::details_of(p) == nullptr);
     CHECK_FALSE(p.at->load().is_slow());
     f.store.drop_details(p); // nothing left to drop
+}
+
+TEST_CASE("message_store: the details of one that was never handed out know of no lease") {
+    fixture f;
+    f.store.times().add(0, railmq::time_point{railmq::duration{1'234}});
+    CHECK(f.store.make_details(f.send(1)).lease_deadline == railmq::never);
+}
+
+TEST_CASE("message_store: the time of sending is not told while details are being made") {
+    fixture f;
+    const place_type p = f.send(1);
+    p.at->store(p.at->load().with_flags(slot_word::changing_bit));
+    CHECK_FALSE(store_type::enqueued_at(p));
+    p.at->store(p.at->load().without_flags(slot_word::changing_bit));
+    CHECK(store_type::enqueued_at(p));
 }
 
 TEST_CASE("message_store: returned messages come before the line, each by its policy") {

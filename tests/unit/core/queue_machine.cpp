@@ -192,7 +192,7 @@ private:
                 deaths.emplace_back(
                     value_of(*static_cast<const T*>(machine.store().payload(d->where))),
                     d->reason,
-                    d->where.at->extra->dying_detail);
+                    d->where.at->details()->dying_detail);
                 effects_type again{listens_};
                 machine.finish_death(*d, machine_type::fate::discarded, true, now, again);
                 finish(again);
@@ -1176,13 +1176,13 @@ TEST_CASE("machine: what a consumer is taking this moment is not idle") {
     bench b;
     auto h = b.consumer();
     b.send(1);
-    std::uint64_t first = 0;
-    std::uint32_t count = 0;
-    using status = std::remove_reference_t<decltype(b.machine.ring())>::take_status;
-    REQUIRE(b.machine.ring().try_take(1, h->cache, first, count) == status::ok);
+    b.machine.cover_leases(b.now + 30s, 0s, b.now);
+    using ring = std::remove_reference_t<decltype(b.machine.ring())>;
+    ring::taken_run run;
+    const auto stride = railmq::core::slot_stride(sizeof(int), alignof(int));
+    REQUIRE(b.machine.ring().try_take(1, h->cache, run, stride) == ring::take_status::ok);
     CHECK_FALSE(b.machine.is_idle(true, b.now)); // claimed, neither marked nor counted
-    auto* at = h->cache.in->at(first - h->cache.base);
-    at->deadline = (b.now + 30s).time_since_epoch().count();
+    auto* at = run.at;
     const auto leased = at->load().leased_to(h->number);
     at->store(leased);
     CHECK_FALSE(b.machine.is_idle(true, b.now)); // marked

@@ -83,10 +83,10 @@ TEST_CASE("slot_word: the generation wraps and spoils nothing") {
 
 TEST_CASE("slot: 24 bytes before the payload") {
     using plain = railmq::core::single_threaded;
-    CHECK(sizeof(railmq::core::slot<plain>) == 24);
-    CHECK(railmq::core::payload_offset(1) == 24);
-    CHECK(railmq::core::payload_offset(8) == 24);
-    CHECK(railmq::core::payload_offset(16) == 32);
+    CHECK(sizeof(railmq::core::slot<plain>) == 16);
+    CHECK(railmq::core::payload_offset(1) == 16);
+    CHECK(railmq::core::payload_offset(8) == 16);
+    CHECK(railmq::core::payload_offset(16) == 16);
     CHECK(railmq::core::payload_offset(64) == 64);
     CHECK(railmq::core::align_up(0, 8) == 0);
     CHECK(railmq::core::align_up(1, 8) == 8);

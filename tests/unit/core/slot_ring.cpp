@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <thread>
 #include <vector>
 
 using railmq::core::slot_state;
@@ -30,17 +31,21 @@ struct large {
 constexpr std::uint32_t chunk_slots = 8;
 
 /// A ring, and what a producer and a consumer of it remember.
-struct fixture {
-    explicit fixture(std::size_t limit = std::numeric_limits<std::size_t>::max())
-        : budget{limit}, ring{railmq::core::payload_ops_of<large>::value, budget} {}
+template <class Sync>
+struct basic_fixture {
+    using ring_of = railmq::core::slot_ring<Sync>;
 
-    [[nodiscard]] static std::uint64_t no_limit() { return ring_type::no_limit; }
+    explicit basic_fixture(std::size_t limit = std::numeric_limits<std::size_t>::max())
+        : budget{limit}
+        , ring{railmq::core::payload_ops_of<large>::value, budget} {}
+
+    [[nodiscard]] static std::uint64_t no_limit() { return ring_of::no_limit; }
 
     /// Claims one position on the fast path, adding a chunk where the lock would be taken.
     std::uint64_t claim_one() {
         std::uint64_t sequence = 0;
         std::uint32_t n = 0;
-        while (ring.try_claim(1, no_limit(), producer, sequence, n) != claim_status::ok) {
+        while (ring.try_claim(1, no_limit(), producer, sequence, n) != ring_of::claim_status::ok) {
             REQUIRE(ring.add_chunk(false));
         }
         return sequence;
@@ -53,8 +58,14 @@ struct fixture {
         publish(n);
         return n;
     }
-    take_status take(std::uint32_t max) {
-        return ring.try_take(max, consumer, first, count);
+    auto take(std::uint32_t max) { return take(max, consumer); }
+    auto take(std::uint32_t max, typename ring_of::consumer_cache& cache) {
+        typename ring_of::taken_run run;
+        const auto status = ring.try_take(
+            max, cache, run, railmq::core::slot_stride(sizeof(large), alignof(large)));
+        first = run.first;
+        count = run.count;
+        return status;
     }
     void lease(std::uint64_t from, std::uint32_t n) {
         for (std::uint64_t i = from; i < from + n; ++i) {
@@ -68,13 +79,14 @@ struct fixture {
         }
     }
 
-    budget_type budget;
-    ring_type ring;
-    ring_type::producer_cache producer{};
-    ring_type::consumer_cache consumer{};
+    railmq::core::memory_budget<Sync> budget;
+    ring_of ring;
+    typename ring_of::producer_cache producer{};
+    typename ring_of::consumer_cache consumer{};
     std::uint64_t first = 0;
     std::uint32_t count = 0;
 };
+using fixture = basic_fixture<plain>;
 
 } // namespace
 
@@ -100,7 +112,8 @@ TEST_CASE("slot_ring: a payload is aligned as its type asks") {
 
 TEST_CASE("slot_ring: nothing can be claimed before there is a chunk") {
     fixture f;
-    CHECK(f.ring.try_claim(1, f.no_limit(), f.producer, f.first, f.count) == claim_status::no_chunk);
+    CHECK(
+        f.ring.try_claim(1, f.no_limit(), f.producer, f.first, f.count) == claim_status::no_chunk);
     CHECK(f.take(1) == take_status::empty);
     CHECK(f.ring.in_line() == 0);
     CHECK(f.ring.memory_bytes() == 0);
@@ -119,7 +132,8 @@ TEST_CASE("slot_ring: a claim takes as many positions as the chunks have") {
     REQUIRE(f.ring.try_claim(5, f.no_limit(), f.producer, f.first, f.count) == claim_status::ok);
     CHECK(f.first == 5);
     CHECK(f.count == 3);
-    CHECK(f.ring.try_claim(5, f.no_limit(), f.producer, f.first, f.count) == claim_status::no_chunk);
+    CHECK(
+        f.ring.try_claim(5, f.no_limit(), f.producer, f.first, f.count) == claim_status::no_chunk);
     REQUIRE(f.ring.add_chunk(false));
     REQUIRE(f.ring.add_chunk(false));
     REQUIRE(f.ring.try_claim(20, f.no_limit(), f.producer, f.first, f.count) == claim_status::ok);
@@ -442,7 +456,7 @@ TEST_CASE("slot_ring: trim gives back what a burst has left, but not what a cons
     CHECK(f.consumer.hazard.load() == looked_at);
     f.finish(f.first);
     ring_type::consumer_cache other;
-    while (f.ring.try_take(chunk_slots, other, f.first, f.count) == take_status::ok) {
+    while (f.take(chunk_slots, other) == take_status::ok) {
         f.finish(f.first, f.count);
     }
     f.ring.reclaim();
@@ -496,30 +510,43 @@ TEST_CASE("slot_ring: chunks are taken back one at a time where one is needed") 
     CHECK(f.ring.memory_bytes() == before);
 }
 
-TEST_CASE("slot_ring: it says which chunk will be filled next") {
-    fixture f;
+TEST_CASE("slot_ring: it says which chunk will be filled next, where another thread takes") {
+    using concurrent_fixture = basic_fixture<railmq::threaded>;
+    using status = concurrent_fixture::ring_of::take_status;
+    concurrent_fixture f;
     const std::size_t stride = railmq::core::slot_stride(sizeof(large), alignof(large));
     const auto upcoming = [&](std::uint64_t n) {
         return static_cast<const void*>(f.ring.upcoming(n, stride));
+    };
+    const auto take_a_chunk = [&] {
+        REQUIRE(f.take(chunk_slots) == status::ok);
+        f.finish(f.first, f.count);
+    };
+    const auto take_elsewhere = [&] {
+        auto got = status::empty;
+        std::thread{[&] { got = f.take(chunk_slots); }}.join();
+        REQUIRE(got == status::ok);
+        f.finish(f.first, f.count);
     };
     f.send();
     CHECK(upcoming(3) == f.ring.locate(3).at); // nothing is clear yet: its own
     for (std::uint32_t i = 1; i < 2 * chunk_slots; ++i) {
         f.send();
     }
-    REQUIRE(f.take(chunk_slots) == take_status::ok);
-    f.finish(f.first, f.count);
+    take_elsewhere();
+    CHECK(f.consumer.is_far);
     const void* const first_chunk = f.ring.locate(3).at;
     const std::uint64_t n = f.send(); // the first chunk is filled again; the second is in use
     CHECK(f.ring.locate(n + 3).at == first_chunk);
     CHECK(upcoming(n + 3) == first_chunk);
-    REQUIRE(f.take(chunk_slots) == take_status::ok);
-    f.finish(f.first, f.count);
+    take_a_chunk();
+    CHECK_FALSE(f.consumer.is_far);
     const void* const second_chunk = f.ring.locate(chunk_slots + 3).at;
     for (std::uint32_t i = 1; i <= chunk_slots; ++i) {
         f.send();
     }
     CHECK(f.ring.locate(n + chunk_slots + 3).at == second_chunk);
+    CHECK(upcoming(n + 3) == nullptr); // one thread sends and takes: nothing has to be fetched
 }
 
 TEST_CASE("slot_ring: slots far enough behind the tail can be fetched ahead") {
@@ -531,6 +558,7 @@ TEST_CASE("slot_ring: slots far enough behind the tail can be fetched ahead") {
     REQUIRE(ring.add_chunk(false));
     const std::uint32_t capacity = ring.chunk_capacity();
     REQUIRE(capacity == 256);
+    const auto stride = railmq::core::slot_stride(sizeof(int), alignof(int));
     std::uint64_t first = 0;
     std::uint32_t count = 0;
     const auto send = [&](std::uint32_t n) {
@@ -543,9 +571,10 @@ TEST_CASE("slot_ring: slots far enough behind the tail can be fetched ahead") {
         }
     };
     const auto take = [&](std::uint32_t n) {
-        REQUIRE(ring.try_take(n, consumer, first, count) == concurrent::take_status::ok);
-        REQUIRE(count == n);
-        return ring.filled_ahead(consumer, first, count);
+        concurrent::taken_run run;
+        REQUIRE(ring.try_take(n, consumer, run, stride) == concurrent::take_status::ok);
+        REQUIRE(run.count == n);
+        return ring.filled_ahead(consumer, run.first, run.count);
     };
     send(100);
     CHECK(take(32) == 32); // 32 to 63 are there, and 68 is as far as is certain
