@@ -143,6 +143,24 @@ TEST_CASE("message_store: details are made once, and take over what slot and lis
     f.store.drop_details(p); // nothing left to drop
 }
 
+TEST_CASE("message_store: slots whose messages have left are not looked at twice") {
+    fixture f;
+    for (int i = 0; i < 2'000; ++i) {
+        f.send(i);
+    }
+    for (int i = 0; i < 1'900; ++i) {
+        f.end(f.take());
+    }
+    CHECK(f.store.settled_through() == 1'900);
+    CHECK_FALSE(f.store.ring().locate(0)); // their chunks are free again
+    CHECK_FALSE(f.store.ring().locate(1'500));
+    CHECK(f.store.settled_through() == 1'900);
+    while (f.store.ring().next() != f.store.ring().tail()) {
+        f.end(f.take());
+    }
+    CHECK(f.store.settled_through() == 2'000);
+}
+
 TEST_CASE("message_store: the details of one that was never handed out know of no lease") {
     fixture f;
     f.store.times().add(0, railmq::time_point{railmq::duration{1'234}});
