@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/model/errc.hpp>
+#include <railmq/storage/files.hpp>
+#include <railmq/storage/segment.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace railmq::storage {
+
+struct journal_options {
+    /// A segment is sealed, and the next one begun, before it grows beyond this; at least 4096.
+    std::uint64_t segment_bytes = std::uint64_t{64} << 20;
+    /// Space that is always reserved ahead, for records that make other space free.
+    std::uint64_t headroom_bytes = std::uint64_t{1} << 20;
+    /// The longest payload. One that does not fit into an empty segment gets one of its own.
+    std::uint32_t max_record_bytes = std::uint32_t{16} << 20;
+};
+
+/// What opening a journal found.
+struct recovery_report {
+    std::uint64_t segments = 0;
+    std::uint64_t records = 0; ///< The user's.
+    std::uint64_t epoch = 0;   ///< That has begun with this opening; 1 for a new journal.
+    bool was_closed = false;   ///< The last user closed it; else it was cut off, in whatever way.
+    /// What followed the last intact record and had never been confirmed as synced.
+    std::uint64_t cut_bytes = 0;
+    /// Where there is damage, if opening failed with `journal_corrupt`, or the cut was made.
+    std::string file{};
+    std::uint64_t offset = 0;
+    std::uint64_t record = 0; ///< The number of the first record that is lost.
+    /// The process that has the journal, if opening failed with `journal_locked` and it is known.
+    std::int64_t owner = 0;
+};
+
+/// Numbered records in segment files, written one behind the other. What it confirms as synced is
+/// there after any crash, and what is there after a crash is a prefix of what was appended: no
+/// holes, no other order, nothing that was not written. How, and what the files look like, is in
+/// docs/design/05_journal.md.
+///
+/// A record that was appended is first in memory, then written (it survives the end of the
+/// process), then synced (it survives the loss of power). The first failure of a write or a sync
+/// is final: nothing is known of the file any more, so every later append, write and sync gives
+/// `journal_failed`, until the journal is opened anew. In a process that was forked from its
+/// owner's, a journal touches no file: `journal_locked`.
+///
+/// Thread safety: one call at a time.
+template <directory Directory>
+class journal {
+public:
+    /// Opens the journal in `where`, or makes one there, of the id `fresh`. Calls
+    /// `visit(number, payload)` for every record in order before it returns.
+    ///
+    /// Errors: `journal_locked` while another journal has the directory, in this process or
+    /// another; `journal_corrupt` for damage to what had been synced, and `report` says where;
+    /// nothing is changed then. `io_error` and `no_space` for what the files report;
+    /// `invalid_argument` for options out of range, and for files of an unknown format.
+    template <class Visit>
+    [[nodiscard]] static std::optional<journal> open(
+        Directory where,
+        const journal_options& options,
+        journal_id fresh,
+        Visit&& visit,
+        recovery_report& report,
+        error_code& ec);
+
+    journal(journal&&) noexcept = default;
+    journal& operator=(journal&&) noexcept = default;
+    journal(const journal&) = delete;
+    journal& operator=(const journal&) = delete;
+    /// What was not written is lost; call `close`.
+    ~journal() = default;
+
+    /// Appends a record in memory, and returns its number. With `from_headroom` it may use the
+    /// space that is kept for such records.
+    ///
+    /// Errors, after which nothing has changed: `no_space`; `message_too_large`;
+    /// `journal_failed`. Begins a new segment where the last is full, which writes and syncs.
+    std::uint64_t
+    append(std::span<const std::byte> payload, error_code& ec, bool from_headroom = false) {
+        if (payload.size() > options_.max_record_bytes) {
+            ec = errc::message_too_large;
+            return 0;
+        }
+        if (!make_room(record_size(payload.size()), from_headroom, ec)) {
+            return 0;
+        }
+        return put(record_kind::data, payload);
+    }
+
+    /// Hands everything that was appended to the operating system.
+    void write(error_code& ec) {
+        if (!may_go_on(ec) || !is_ours(ec)) {
+            return;
+        }
+        (void)write_at(file_, end_ - buffer_.size(), buffer_, ec);
+        if (ec) {
+            fail(ec);
+            return;
+        }
+        buffer_.clear();
+        written_ = last_;
+    }
+    /// Writes, and returns when everything is on the device.
+    void sync(error_code& ec) {
+        write(ec);
+        if (ec || synced_ == written_) {
+            return;
+        }
+        file_.sync_data(ec);
+        if (ec) {
+            fail(ec);
+            return;
+        }
+        synced_ = written_;
+    }
+    /// Syncs, and leaves word that all is in good order. Nothing can be appended afterwards.
+    void close(error_code& ec) {
+        sync(ec);
+        if (!ec && make_room(record_size(0), true, ec)) {
+            put(record_kind::closed, {});
+            sync(ec);
+        }
+        has_failed_ = true;
+        file_ = {};
+        lock_ = {};
+    }
+
+    /// Numbers of the last records that were appended, written and synced.
+    [[nodiscard]] std::uint64_t last() const noexcept { return last_; }
+    [[nodiscard]] std::uint64_t written() const noexcept { return written_; }
+    [[nodiscard]] std::uint64_t synced() const noexcept { return synced_; }
+    [[nodiscard]] bool has_failed() const noexcept { return has_failed_; }
+    [[nodiscard]] std::uint64_t segment() const noexcept { return header_.number; }
+
+private:
+    using file_type = typename Directory::file_type;
+
+    struct recovery;
+
+    journal(Directory where, const journal_options& options)
+        : directory_{std::move(where)}
+        , options_{options} {}
+
+    [[nodiscard]] static error_code cause(const error_code& ec) noexcept {
+        return ec == boost::system::errc::no_space_on_device ? make_error_code(errc::no_space)
+                                                             : make_error_code(errc::io_error);
+    }
+    [[nodiscard]] bool may_go_on(error_code& ec) const noexcept {
+        ec = has_failed_ ? make_error_code(errc::journal_failed) : error_code{};
+        return !has_failed_;
+    }
+    /// Asked before files are touched.
+    [[nodiscard]] bool is_ours(error_code& ec) const noexcept {
+        ec = lock_.is_ours() ? error_code{} : make_error_code(errc::journal_locked);
+        return !ec;
+    }
+    void fail(error_code& ec) noexcept {
+        has_failed_ = true;
+        ec = errc::io_error; // also for want of space: how much was written is not known
+    }
+
+    std::uint64_t put(record_kind kind, std::span<const std::byte> payload) {
+        const std::size_t begin = buffer_.size();
+        buffer_.resize(begin + record_size(payload.size())); // with zeros behind the payload
+        const std::span record{buffer_.data() + begin, buffer_.size() - begin};
+        std::copy(payload.begin(), payload.end(), record.begin() + record_header::size);
+        record_header h;
+        h.kind = kind;
+        h.length = static_cast<std::uint32_t>(payload.size());
+        h.payload_crc = crc32c{record.subspan(record_header::size)}.value();
+        h.number = ++last_;
+        h.epoch = epoch_;
+        h.synced = synced_;
+        encode(
+            h,
+            {header_.journal, header_.number, end_},
+            record.template first<record_header::size>());
+        chain_.add(record.first(4));
+        ++records_;
+        end_ += record.size();
+        return last_;
+    }
+
+    /// Whether a record of `bytes` can be put: space is reserved for it, and a segment begun for it
+    /// if need be.
+    [[nodiscard]] bool make_room(std::uint64_t bytes, bool from_headroom, error_code& ec) {
+        if (!may_go_on(ec)) {
+            return false;
+        }
+        // A segment always has room for its seal.
+        const std::uint64_t with_seal = bytes + record_size(segment_seal::size);
+        if (end_ + with_seal > options_.segment_bytes && records_ > 1) {
+            begin_segment(ec);
+            if (has_failed_) {
+                return false;
+            }
+        }
+        if (!ec || from_headroom) {
+            const std::uint64_t kept = from_headroom ? 0 : options_.headroom_bytes;
+            reserve(end_ + with_seal + kept, ec);
+        }
+        return !ec;
+    }
+    static void allocate(file_type& file, std::uint64_t size, error_code& ec) {
+        do {
+            file.allocate(size, ec);
+        } while (ec == boost::system::errc::interrupted);
+    }
+    void reserve(std::uint64_t size, error_code& ec) {
+        ec = {};
+        if (size <= reserved_ || !is_ours(ec)) {
+            return;
+        }
+        // In steps, since each changes the file's metadata.
+        const std::uint64_t step = std::min(options_.segment_bytes, std::uint64_t{1} << 20);
+        const std::uint64_t more = std::max(size, reserved_ + step);
+        allocate(file_, more, ec);
+        if (ec == boost::system::errc::no_space_on_device && more != size) {
+            allocate(file_, size, ec);
+        } else if (!ec) {
+            size = more;
+        }
+        if (ec) {
+            ec = cause(ec);
+        } else {
+            reserved_ = size;
+        }
+    }
+
+    /// Seals the segment and begins the next one. Without `has_failed`, an error has changed
+    /// nothing.
+    void begin_segment(error_code& ec) {
+        if (!is_ours(ec)) {
+            return;
+        }
+        // The seal takes a number as well.
+        const segment_header next{header_.journal, header_.number + 1, epoch_, last_ + 2};
+        // All of it is made under another name, so that a crash or a full disk leaves the journal
+        // as it is, and a segment that has its name is complete.
+        file_type file = create(next, ec);
+        if (ec) {
+            ec = cause(ec);
+            return;
+        }
+        put(record_kind::sealed, encode(segment_seal{records_, chain_.value()}));
+        sync(ec);
+        if (!ec) {
+            file_.resize(end_, ec);
+        }
+        if (!ec) {
+            publish(next, ec);
+        }
+        if (ec) {
+            fail(ec);
+            return;
+        }
+        enter(std::move(file), next);
+    }
+    /// Begins a segment where none is being written.
+    void start(const segment_header& next, error_code& ec) {
+        file_type file = create(next, ec);
+        if (!ec) {
+            publish(next, ec);
+        }
+        if (ec) {
+            ec = cause(ec);
+            return;
+        }
+        enter(std::move(file), next);
+    }
+    [[nodiscard]] static std::string unfinished_name() { return "next.tmp"; }
+
+    /// A new segment with nothing in it, synced, under the unfinished name.
+    [[nodiscard]] file_type create(const segment_header& header, error_code& ec) {
+        file_type file = directory_.open(unfinished_name(), open_mode::create, ec);
+        if (ec == boost::system::errc::file_exists) { // an attempt before this one failed
+            directory_.remove(unfinished_name(), ec);
+            if (!ec) {
+                file = directory_.open(unfinished_name(), open_mode::create, ec);
+            }
+        }
+        if (!ec) {
+            allocate(file, segment_header::size + options_.headroom_bytes, ec);
+        }
+        if (!ec) {
+            (void)write_at(file, 0, encode(header), ec);
+        }
+        if (!ec) {
+            file.sync_data(ec);
+        }
+        return file;
+    }
+    void publish(const segment_header& header, error_code& ec) {
+        directory_.rename(unfinished_name(), segment_name(header.number), ec);
+        if (!ec) {
+            directory_.sync(ec);
+        }
+    }
+    void enter(file_type file, const segment_header& header) noexcept {
+        file_ = std::move(file);
+        header_ = header;
+        end_ = segment_header::size;
+        reserved_ = segment_header::size + options_.headroom_bytes;
+        records_ = 0;
+        chain_ = crc32c{};
+    }
+
+    Directory directory_;
+    typename Directory::lock_type lock_{};
+    journal_options options_;
+    segment_header header_{}; ///< Of the segment that is being written.
+    file_type file_{};
+    std::uint64_t epoch_ = 0;
+    std::uint64_t end_ = 0;      ///< Of the segment's records, those in the buffer included.
+    std::uint64_t reserved_ = 0; ///< How long the file is, the reserved space included.
+    std::uint64_t records_ = 0;  ///< In the segment.
+    crc32c chain_{};
+    std::vector<std::byte> buffer_{}; ///< Records that are not written yet: the file's next bytes.
+    std::uint64_t last_ = 0;
+    std::uint64_t written_ = 0;
+    std::uint64_t synced_ = 0;
+    bool has_failed_ = false;
+};
+
+/// One opening of a journal.
+template <directory Directory>
+struct journal<Directory>::recovery {
+    journal& self;
+    recovery_report& report;
+    error_code& ec;
+
+    /// Reads a whole file, no longer than any segment may be.
+    [[nodiscard]] std::vector<std::byte> contents(file_type& file) {
+        const std::uint64_t size = file.size(ec);
+        std::vector<std::byte> all;
+        if (!ec && size > std::numeric_limits<std::size_t>::max() / 2) {
+            ec = errc::journal_corrupt;
+        }
+        if (!ec) {
+            all.resize(static_cast<std::size_t>(size));
+            all.resize(read_at(file, 0, all, ec));
+        }
+        if (ec && ec != errc::journal_corrupt) {
+            ec = cause(ec);
+        }
+        return all;
+    }
+    void damaged(std::uint64_t number, std::uint64_t offset, std::uint64_t record) {
+        report.file = segment_name(number);
+        report.offset = offset;
+        report.record = record;
+        ec = errc::journal_corrupt;
+    }
+
+    /// Reads one segment. What follows its last intact record is damage, but in the last segment,
+    /// where it may never have been confirmed.
+    template <class Visit>
+    void read(std::uint64_t number, bool is_first, bool is_last, Visit& visit) {
+        const open_mode mode = is_last ? open_mode::read_write : open_mode::read;
+        file_type file = self.directory_.open(segment_name(number), mode, ec);
+        if (ec) {
+            ec = cause(ec);
+            return;
+        }
+        const std::vector<std::byte> bytes = contents(file);
+        segment_header header;
+        if (ec || !accept(number, is_first, bytes, header)) {
+            return;
+        }
+        self.header_ = header;
+        self.last_ = header.first_record - 1;
+        segment_reader reader{bytes, header};
+        while (const auto record = reader.next()) {
+            self.last_ = record->header.number;
+            if (record->header.kind == record_kind::data) {
+                ++report.records;
+                visit(record->header.number, record->payload);
+            }
+        }
+        ++report.segments;
+        report.was_closed = reader.is_closed();
+        self.epoch_ = std::max(self.epoch_, reader.epoch());
+        const bool is_clean = reader.is_empty_behind();
+        const bool may_be_cut = is_last && !reader.is_sealed();
+        const std::uint64_t synced = may_be_cut ? reader.highest_synced() : self.last_;
+        if (may_be_cut ? synced > self.last_ : !is_clean || !reader.is_sealed()) {
+            damaged(number, reader.offset(), reader.next_number());
+            return;
+        }
+        if (!is_clean) {
+            report.file = segment_name(number);
+            report.offset = reader.offset();
+            report.record = reader.next_number();
+            report.cut_bytes = bytes.size() - reader.offset();
+        }
+        if (may_be_cut) {
+            go_on_in(std::move(file), bytes, reader, synced, is_clean);
+        }
+    }
+
+    [[nodiscard]] bool accept(
+        std::uint64_t number,
+        bool is_first,
+        std::span<const std::byte> bytes,
+        segment_header& header) {
+        const header_state state = decode(bytes, header);
+        if (state == header_state::unsupported) {
+            ec = errc::invalid_argument;
+            return false;
+        }
+        const bool follows = is_first ? header.first_record != 0
+                                      : header.journal == self.header_.journal &&
+                                            header.first_record == self.last_ + 1 &&
+                                            header.epoch >= self.epoch_;
+        if (state != header_state::good || header.number != number || !follows) {
+            damaged(number, 0, self.last_ + 1);
+            return false;
+        }
+        return true;
+    }
+
+    /// The last segment is written on. What follows its records must never be read as a record
+    /// again, and its records must be on the device before anybody is told of them.
+    void go_on_in(
+        file_type file,
+        std::span<const std::byte> bytes,
+        const segment_reader& reader,
+        std::uint64_t synced,
+        bool is_clean) {
+        const std::uint64_t end = reader.offset();
+        if (!is_clean) {
+            // Zeros rather than a shorter file: on a full disk its space is all there is.
+            const std::vector<std::byte> zeros(bytes.size() - end);
+            (void)write_at(file, end, zeros, ec);
+        }
+        // After a sync that failed, the cache has records that are not on the device, and takes
+        // them for clean: they are written again.
+        segment_reader again{bytes, self.header_};
+        while (again.next_number() <= synced && again.next()) {
+        }
+        if (!ec) {
+            (void)write_at(
+                file, again.offset(), bytes.subspan(again.offset(), end - again.offset()), ec);
+        }
+        if (!ec) {
+            file.sync_data(ec);
+        }
+        if (ec) {
+            ec = cause(ec);
+            return;
+        }
+        self.file_ = std::move(file);
+        self.end_ = end;
+        self.reserved_ = bytes.size();
+        self.records_ = reader.seal().records;
+        self.chain_ = reader.chain();
+    }
+};
+
+template <directory Directory>
+template <class Visit>
+std::optional<journal<Directory>> journal<Directory>::open(
+    Directory where,
+    const journal_options& options,
+    journal_id fresh,
+    Visit&& visit,
+    recovery_report& report,
+    error_code& ec) {
+    report = {};
+    if (options.segment_bytes < 4096) {
+        ec = errc::invalid_argument;
+        return std::nullopt;
+    }
+    std::optional<journal> opened{journal{std::move(where), options}};
+    journal& self = *opened;
+    self.lock_ = self.directory_.lock(report.owner, ec);
+    if (ec) {
+        ec = ec == errc::journal_locked ? ec : cause(ec);
+        return std::nullopt;
+    }
+    std::vector<std::uint64_t> numbers;
+    for (const std::string& name : self.directory_.names(ec)) {
+        if (const auto number = segment_number(name)) {
+            numbers.push_back(*number);
+        }
+    }
+    if (ec) {
+        ec = cause(ec);
+        return std::nullopt;
+    }
+    recovery reading{self, report, ec};
+    for (std::size_t i = 0; i < numbers.size() && !ec; ++i) {
+        if (i != 0 && numbers[i] != numbers[i - 1] + 1) {
+            reading.damaged(numbers[i - 1] + 1, 0, self.last_ + 1);
+        } else {
+            reading.read(numbers[i], i == 0, i + 1 == numbers.size(), visit);
+        }
+    }
+    if (ec) {
+        return std::nullopt;
+    }
+    ++self.epoch_;
+    if (numbers.empty()) {
+        self.header_ = {fresh, 0, 0, 0};
+    }
+    if (self.end_ == 0) { // none, or the last one is sealed
+        self.start(
+            {self.header_.journal, self.header_.number + 1, self.epoch_, self.last_ + 1}, ec);
+    }
+    self.written_ = self.synced_ = self.last_;
+    // A record of the new epoch, so that none of an older one can follow what was read.
+    if (ec || !self.make_room(record_size(0), true, ec)) {
+        return std::nullopt;
+    }
+    self.put(record_kind::opened, {});
+    self.sync(ec);
+    if (ec) {
+        return std::nullopt;
+    }
+    report.epoch = self.epoch_;
+    return opened;
+}
+
+} // namespace railmq::storage

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <railmq/storage/crc32c.hpp>
+
+#include <railmq/model/random.hpp>
+
+#include "support/catch.hpp"
+#include "support/seed.hpp"
+
+#include <boost/crc.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+using railmq::storage::crc32c;
+
+namespace {
+
+std::uint32_t of(std::string_view text) {
+    return crc32c{std::as_bytes(std::span{text.data(), text.size()})}.value();
+}
+
+} // namespace
+
+// The check value of the CRC catalogue, and the vectors of RFC 3720 (iSCSI), appendix B.4.
+TEST_CASE("crc32c: the published values") {
+    CHECK(of("") == 0);
+    CHECK(of("123456789") == 0xe3069283U);
+    std::array<std::byte, 32> block{};
+    CHECK(crc32c{block}.value() == 0x8a9136aaU);
+    block.fill(std::byte{0xff});
+    CHECK(crc32c{block}.value() == 0x62a8ab43U);
+    for (std::size_t i = 0; i < block.size(); ++i) {
+        block[i] = static_cast<std::byte>(i);
+    }
+    CHECK(crc32c{block}.value() == 0x46dd794eU);
+}
+
+TEST_CASE("crc32c: whatever the pieces and the alignment, as Boost.CRC has it") {
+    railmq::random_engine random{railmq::test::seed(1)};
+    for (int round = 0; round < 500; ++round) {
+        std::vector<std::byte> data(railmq::uniform_below(random, 200));
+        for (auto& b : data) {
+            b = static_cast<std::byte>(random());
+        }
+        const std::size_t from = railmq::uniform_below(random, data.size() + 1);
+        const auto rest = std::span{data}.subspan(from);
+        boost::crc_optimal<32, 0x1edc6f41U, 0xffffffffU, 0xffffffffU, true, true> expected;
+        expected.process_bytes(rest.data(), rest.size());
+        CHECK(crc32c{rest}.value() == expected.checksum());
+        const std::size_t cut = railmq::uniform_below(random, rest.size() + 1);
+        CHECK(crc32c{rest.first(cut)}.add(rest.subspan(cut)).value() == expected.checksum());
+    }
+}
