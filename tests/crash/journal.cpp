@@ -2,9 +2,8 @@
 //
 // The journal against everything that a disk can do to it: power cuts at every call, every call
 // failing, every bit flipped, every truncation, writes that were lost or went elsewhere.
-#include <railmq/storage/journal.hpp>
-
 #include <railmq/model/random.hpp>
+#include <railmq/storage/journal.hpp>
 #include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
@@ -55,7 +54,9 @@ opening open(simulated_disk& disk, const journal_options& options = small) {
         disk.directory(),
         options,
         id,
-        [&](std::uint64_t, std::span<const std::byte> p) { o.read.emplace_back(p.begin(), p.end()); },
+        [&](std::uint64_t, std::span<const std::byte> p) {
+            o.read.emplace_back(p.begin(), p.end());
+        },
         o.report,
         o.ec);
     return o;
@@ -74,7 +75,11 @@ std::vector<std::byte> payload(railmq::random_engine& random, std::uint64_t numb
 /// Appends, writes, syncs and reopens by chance until `steps` are done or something fails. False:
 /// something failed.
 bool work(
-    simulated_disk& disk, history& h, railmq::random_engine& random, int steps, std::uint64_t first) {
+    simulated_disk& disk,
+    history& h,
+    railmq::random_engine& random,
+    int steps,
+    std::uint64_t first) {
     opening o = open(disk);
     if (o.ec) {
         return false;
@@ -88,9 +93,7 @@ bool work(
     for (int i = 0; i < steps; ++i) {
         error_code ec;
         switch (railmq::uniform_below(random, 10)) {
-        case 0:
-            o.journal->write(ec);
-            break;
+        case 0: o.journal->write(ec); break;
         case 1:
         case 2:
             o.journal->sync(ec);
@@ -382,7 +385,8 @@ TEST_CASE("F10: writes that were lost or went elsewhere are found once more was 
             // The last writes of all: nothing that came later says that they were there.
             REQUIRE(again.read.size() <= h.appended.size());
             REQUIRE(std::equal(again.read.begin(), again.read.end(), h.appended.begin()));
-            REQUIRE((!has_struck || again.read.size() + 6 >= h.appended.size() || h.appended.empty()));
+            REQUIRE(
+                (!has_struck || again.read.size() + 6 >= h.appended.size() || h.appended.empty()));
         }
     }
     CHECK(found > 200);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <railmq/storage/crc32c.hpp>
-
 #include <railmq/model/random.hpp>
+#include <railmq/storage/crc32c.hpp>
 
 #include "support/catch.hpp"
 #include "support/seed.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <railmq/storage/journal.hpp>
-
 #include <railmq/model/random.hpp>
+#include <railmq/storage/journal.hpp>
 #include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
@@ -289,8 +288,7 @@ TEST_CASE("journal: damage to what was synced is refused, with its place, and ch
     REQUIRE(second);
     w.crash();
     w.disk.corrupt(name, second->offset + record_header::size + 3, std::byte{0x10});
-    const std::vector<std::byte> before{
-        w.disk.contents(name).begin(), w.disk.contents(name).end()};
+    const std::vector<std::byte> before{w.disk.contents(name).begin(), w.disk.contents(name).end()};
     for (int i = 0; i < 2; ++i) {
         CHECK(w.open() == errc::journal_corrupt);
         CHECK(w.report.file == name);
