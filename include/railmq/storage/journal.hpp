@@ -99,30 +99,49 @@ public:
     }
 
     /// Hands everything that was appended to the operating system.
-    void write(error_code& ec) {
-        if (!may_go_on(ec) || !is_ours(ec)) {
-            return;
-        }
-        (void)write_at(file_, end_ - buffer_.size(), buffer_, ec);
-        if (ec) {
-            fail(ec);
-            return;
-        }
-        buffer_.clear();
-        written_ = last_;
-    }
+    void write(error_code& ec) { flush(false, ec); }
     /// Writes, and returns when everything is on the device.
-    void sync(error_code& ec) {
-        write(ec);
-        if (ec || synced_ == written_) {
-            return;
+    void sync(error_code& ec) { flush(true, ec); }
+
+    // The same in three steps, for threads that share a write: with the caller's lock held, without
+    // it, and with it again. Meanwhile others may append, as long as no segment has to be begun.
+
+    /// Records that were appended and are not written yet.
+    struct batch {
+        std::vector<std::byte> bytes{};
+        std::uint64_t offset = 0;
+        std::uint64_t last = 0; ///< The number of the last of them, or of the last one before.
+        bool is_to_sync = false;
+    };
+    [[nodiscard]] batch begin_flush(bool and_sync, error_code& ec) {
+        batch b;
+        if (may_go_on(ec) && is_ours(ec)) {
+            b.bytes = std::exchange(buffer_, std::move(spare_));
+            buffer_.clear();
+            b.offset = end_ - b.bytes.size();
+            b.last = last_;
+            b.is_to_sync = and_sync && synced_ != last_;
         }
-        file_.sync_data(ec);
+        return b;
+    }
+    void carry_out(const batch& b, error_code& ec) {
+        (void)write_at(file_, b.offset, b.bytes, ec);
+        if (!ec && b.is_to_sync) {
+            file_.sync_data(ec);
+        }
+    }
+    void end_flush(batch b, error_code& ec) {
         if (ec) {
             fail(ec);
             return;
         }
-        synced_ = written_;
+        written_ = b.last;
+        synced_ = b.is_to_sync ? b.last : synced_;
+        spare_ = std::move(b.bytes);
+    }
+    /// Whether appending a payload of that size begins a segment, which writes and syncs.
+    [[nodiscard]] bool needs_segment(std::size_t payload) const noexcept {
+        return is_full_for(record_size(payload));
     }
     /// Syncs, and leaves word that all is in good order. Nothing can be appended afterwards.
     void close(error_code& ec) {
@@ -192,15 +211,28 @@ private:
         return last_;
     }
 
+    void flush(bool and_sync, error_code& ec) {
+        batch b = begin_flush(and_sync, ec);
+        if (!ec) {
+            carry_out(b, ec);
+            end_flush(std::move(b), ec);
+        }
+    }
+
+    /// A segment always has room for its seal.
+    [[nodiscard]] static std::uint64_t with_seal(std::uint64_t bytes) noexcept {
+        return bytes + record_size(segment_seal::size);
+    }
+    [[nodiscard]] bool is_full_for(std::uint64_t bytes) const noexcept {
+        return end_ + with_seal(bytes) > options_.segment_bytes && records_ > 1;
+    }
     /// Whether a record of `bytes` can be put: space is reserved for it, and a segment begun for it
     /// if need be.
     [[nodiscard]] bool make_room(std::uint64_t bytes, bool from_headroom, error_code& ec) {
         if (!may_go_on(ec)) {
             return false;
         }
-        // A segment always has room for its seal.
-        const std::uint64_t with_seal = bytes + record_size(segment_seal::size);
-        if (end_ + with_seal > options_.segment_bytes && records_ > 1) {
+        if (is_full_for(bytes)) {
             begin_segment(ec);
             if (has_failed_) {
                 return false;
@@ -208,7 +240,7 @@ private:
         }
         if (!ec || from_headroom) {
             const std::uint64_t kept = from_headroom ? 0 : options_.headroom_bytes;
-            reserve(end_ + with_seal + kept, ec);
+            reserve(end_ + with_seal(bytes) + kept, ec);
         }
         return !ec;
     }
@@ -327,6 +359,7 @@ private:
     std::uint64_t records_ = 0;  ///< In the segment.
     crc32c chain_{};
     std::vector<std::byte> buffer_{}; ///< Records that are not written yet: the file's next bytes.
+    std::vector<std::byte> spare_{};  ///< Keeps its room.
     std::uint64_t last_ = 0;
     std::uint64_t written_ = 0;
     std::uint64_t synced_ = 0;
