@@ -25,14 +25,14 @@ using op = disk_operation;
 
 namespace {
 
-using bytes = std::vector<std::byte>;
+using byte_vector = std::vector<std::byte>;
 constexpr std::size_t sector = simulated_disk::sector_size;
 
-bytes filled(std::size_t size, unsigned value) {
-    return bytes(size, static_cast<std::byte>(value));
+byte_vector filled(std::size_t size, unsigned value) {
+    return byte_vector(size, static_cast<std::byte>(value));
 }
 
-bytes copy(std::span<const std::byte> from) {
+byte_vector copy(std::span<const std::byte> from) {
     return {from.begin(), from.end()};
 }
 
@@ -52,7 +52,7 @@ simulated_file durable(simulated_disk& disk, const char* name) {
     return f;
 }
 
-void put(simulated_file& f, std::uint64_t offset, const bytes& what) {
+void put(simulated_file& f, std::uint64_t offset, const byte_vector& what) {
     error_code ec;
     REQUIRE(write_at(f, offset, what, ec) == what.size());
     REQUIRE_FALSE(ec);
@@ -64,8 +64,8 @@ void sync(simulated_file& f) {
     REQUIRE_FALSE(ec);
 }
 
-bytes get(simulated_file& f, std::uint64_t offset, std::size_t size) {
-    bytes in(size);
+byte_vector get(simulated_file& f, std::uint64_t offset, std::size_t size) {
+    byte_vector in(size);
     error_code ec;
     in.resize(read_at(f, offset, in, ec));
     REQUIRE_FALSE(ec);
@@ -128,7 +128,7 @@ TEST_CASE("simulated_disk: what was cut off does not come back when the file gro
     CHECK(size_of(f) == 100);
     f.resize(3'000, ec);
     CHECK_FALSE(ec);
-    bytes expected = filled(3'000, 0);
+    byte_vector expected = filled(3'000, 0);
     std::fill_n(expected.begin(), 100, std::byte{1});
     CHECK(get(f, 0, 3'000) == expected);
     sync(f);
@@ -245,7 +245,7 @@ TEST_CASE("simulated_disk: after a crash the handles are dead") {
         what(ec);
         return ec == os::bad_file_descriptor;
     };
-    bytes in(10);
+    byte_vector in(10);
     std::int64_t owner = 0;
     CHECK(is_dead([&](auto& ec) { f.read_some_at(0, in, ec); }));
     CHECK(is_dead([&](auto& ec) { f.write_some_at(0, in, ec); }));
@@ -286,7 +286,7 @@ TEST_CASE("simulated_disk: a crash keeps what was synced and any part of what wa
     int between = 0;
     int wrong = 0;
     crash_copies(disk, 1'000, [&](simulated_disk& after) {
-        const bytes now = copy(after.contents("a"));
+        const byte_vector now = copy(after.contents("a"));
         wrong += now == copy(after.device_contents("a")) ? 0 : 1;
         wrong += now.size() >= count * sector - 100 && now.size() <= end ? 0 : 1;
         wrong += std::equal(
@@ -387,7 +387,7 @@ TEST_CASE("simulated_disk: sectors are torn only where that was asked for") {
     auto f = durable(disk, "a");
     put(f, 0, filled(sector, 1));
     crash_copies(disk, 200, [&](simulated_disk& after) {
-        const bytes now = copy(after.contents("a"));
+        const byte_vector now = copy(after.contents("a"));
         const bool is_whole = now == filled(now.size(), 0) || now == filled(now.size(), 1);
         REQUIRE(is_whole);
     });
@@ -511,7 +511,7 @@ TEST_CASE("simulated_disk: each kind of call fails when it is told to, and has d
     auto dir = disk.directory();
     auto f = durable(disk, "a");
     put(f, 0, filled(10, 1));
-    bytes in = filled(10, 7);
+    byte_vector in = filled(10, 7);
     error_code ec;
     const std::map<op, std::function<void()>> all{
         {op::open, [&] { (void)dir.open("b", open_mode::create, ec); }},
@@ -617,7 +617,7 @@ TEST_CASE("simulated_disk: a short transfer does a part, at least one byte") {
         const std::size_t put = f.write_some_at(size_of(f), filled(100, 1), ec);
         REQUIRE_FALSE(ec);
         REQUIRE((put >= 1 && put < 100));
-        bytes in = filled(100, 7);
+        byte_vector in = filled(100, 7);
         disk.plan({.what = op::read, .kind = disk_fault::short_transfer});
         f.resize(100, ec); // is no transfer
         const std::size_t got = f.read_some_at(0, in, ec);
@@ -666,7 +666,7 @@ TEST_CASE("simulated_disk: a lost write reports success and changes no byte") {
     disk.plan({.kind = disk_fault::lost_write});
     put(f, 100, filled(sector, 2));
     CHECK(disk.faults_struck() == 1);
-    bytes expected = filled(sector, 1);
+    byte_vector expected = filled(sector, 1);
     expected.resize(sector + 100);
     CHECK(copy(disk.contents("a")) == expected);
     sync(f);
@@ -714,7 +714,7 @@ TEST_CASE("simulated_disk: a stale read gives what the device has, or what was t
     put(f, 0, filled(100, 2));
     put(f, 50, filled(100, 3));
     disk.plan({.kind = disk_fault::stale_read});
-    bytes expected = filled(100, 1);
+    byte_vector expected = filled(100, 1);
     expected.resize(150);
     CHECK(get(f, 0, 200) == expected); // the true size
     CHECK(get(f, 0, 50) == filled(50, 2));
@@ -742,11 +742,11 @@ TEST_CASE("simulated_disk: a sync that fails loses the data, and the next one hi
     CHECK(ec == os::io_error);
     put(f, 2 * sector, filled(sector, 3));
     sync(f);
-    bytes seen = filled(2 * sector, 2);
+    byte_vector seen = filled(2 * sector, 2);
     seen.resize(3 * sector, std::byte{3});
     CHECK(get(f, 0, 3 * sector) == seen);
     disk.crash();
-    bytes expected = filled(sector, 1);
+    byte_vector expected = filled(sector, 1);
     expected.resize(2 * sector);
     expected.resize(3 * sector, std::byte{3});
     CHECK(copy(disk.contents("a")) == expected);
@@ -906,7 +906,7 @@ TEST_CASE("simulated_disk: corrupted bits are so in the cache and on the device"
     put(f, 0, filled(10, 1));
     sync(f);
     disk.corrupt("a", 4, std::byte{0x81});
-    bytes expected = filled(10, 1);
+    byte_vector expected = filled(10, 1);
     expected[4] = std::byte{0x80};
     CHECK(get(f, 0, 10) == expected);
     disk.crash();
@@ -931,7 +931,7 @@ simulated_disk exercised(std::uint64_t seed) {
             f = dir.open(a, open_mode::create, ec);
         }
         const std::uint64_t offset = below(6'000);
-        const bytes out = filled(1 + below(3'000), static_cast<unsigned>(1 + below(255)));
+        const byte_vector out = filled(1 + below(3'000), static_cast<unsigned>(1 + below(255)));
         switch (below(12)) {
         case 0: f.sync_data(ec); break;
         case 1: f.allocate(offset, ec); break;
@@ -954,8 +954,8 @@ simulated_disk exercised(std::uint64_t seed) {
     return disk;
 }
 
-std::map<std::string, std::pair<bytes, bytes>> all_of(simulated_disk& disk) {
-    std::map<std::string, std::pair<bytes, bytes>> all;
+std::map<std::string, std::pair<byte_vector, byte_vector>> all_of(simulated_disk& disk) {
+    std::map<std::string, std::pair<byte_vector, byte_vector>> all;
     error_code ec;
     for (const auto& name : disk.directory().names(ec)) {
         all[name] = {copy(disk.contents(name)), copy(disk.device_contents(name))};
@@ -990,7 +990,7 @@ TEST_CASE("simulated_disk: equal seeds give equal disks, other seeds others") {
 TEST_CASE("simulated_disk: without faults and crashes it is a map from names to bytes") {
     const bool holds = rc::check([] {
         simulated_disk disk{1};
-        std::map<std::string, bytes> model;
+        std::map<std::string, byte_vector> model;
         auto dir = disk.directory();
         const auto steps = *rc::gen::inRange(1, 60);
         const auto any_name = rc::gen::element<std::string>("a", "b", "c");
@@ -1024,7 +1024,7 @@ TEST_CASE("simulated_disk: without faults and crashes it is a map from names to 
                 if (!exists) {
                     continue;
                 }
-                bytes& expected = model[name];
+                byte_vector& expected = model[name];
                 ec = errc::closed;
                 if (what == 3) {
                     f.resize(offset, ec);
@@ -1037,7 +1037,7 @@ TEST_CASE("simulated_disk: without faults and crashes it is a map from names to 
                 } else if (what == 6) {
                     dir.sync(ec);
                 } else {
-                    const bytes out = filled(size, value);
+                    const byte_vector out = filled(size, value);
                     RC_ASSERT(write_at(f, offset, out, ec) == size);
                     if (size != 0) {
                         expected.resize(std::max<std::size_t>(expected.size(), offset + size));
@@ -1049,7 +1049,7 @@ TEST_CASE("simulated_disk: without faults and crashes it is a map from names to 
                 }
                 RC_ASSERT(!ec);
                 RC_ASSERT(f.size(ec) == expected.size());
-                bytes in(expected.size() + 10);
+                byte_vector in(expected.size() + 10);
                 in.resize(read_at(f, 0, in, ec));
                 RC_ASSERT(!ec);
                 RC_ASSERT(in == expected);
