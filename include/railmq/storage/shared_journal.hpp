@@ -44,9 +44,10 @@ public:
         return journal_.append(payload, ec, from_headroom);
     }
 
-    /// Returns when all records up to `number`, or to the last one, have come that far. Errors: `journal_failed`, when
-    /// that is not known and never will be; `io_error` to the one whose call it was that failed;
-    /// `journal_locked` in a forked process.
+    /// Returns when all records up to `number`, or to the last one, have come that far.
+    ///
+    /// Errors: `journal_failed` when that is not known and never will be; `io_error` to the one
+    /// whose call it was that failed; `journal_locked` in a forked process.
     void wait(std::uint64_t number, reached how_far, error_code& ec) {
         ec = {};
         std::unique_lock lock{mutex_};
