@@ -347,7 +347,10 @@ bool basic_delivery<T, Runtime>::begin_fast_ack() noexcept {
 template <class T, class Runtime>
 void basic_delivery<T, Runtime>::finish_fast_ack() noexcept {
     if (lease_.word.has_details()) {
-        delete lease_.at->details();
+        // Whoever looks at the slot under the queue's lock still sees that it had details.
+        auto* const gone = lease_.at->details();
+        lease_.at->set_details(nullptr);
+        delete gone;
     }
     std::destroy_at(payload());
     auto& holder = *lease_.holder;
