@@ -32,10 +32,6 @@ template <class T, class Runtime>
 struct delivery_access {
     using delivery_type = basic_delivery<T, Runtime>;
 
-    /// Puts a lease into an empty delivery.
-    static void fill(delivery_type& empty, const core::lease<Runtime>& l) noexcept {
-        empty.lease_ = l;
-    }
     [[nodiscard]] static delivery_type make(const core::lease<Runtime>& l) noexcept {
         return make(l.holder, l.in, l.at, l.word);
     }
