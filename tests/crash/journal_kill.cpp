@@ -6,13 +6,13 @@
 #include <railmq/storage/posix_files.hpp>
 
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 #include "support/seed.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
 #include <new>
 #include <optional>
 #include <span>
@@ -62,22 +62,6 @@ public:
 
 private:
     void* memory_;
-};
-
-class scratch_directory {
-public:
-    scratch_directory() {
-        std::string name = (std::filesystem::temp_directory_path() / "railmq_kill_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    scratch_directory(const scratch_directory&) = delete;
-    scratch_directory& operator=(const scratch_directory&) = delete;
-    ~scratch_directory() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
-    std::string path{};
 };
 
 /// The nth payload: whoever reads it can tell whether it is that one.
@@ -152,7 +136,7 @@ TEST_CASE("F1: a process is killed at any moment, and nothing is lost that it ha
     std::uint64_t cut = 0;
     for (std::uint64_t done = 0; done < kills;) {
         // Not for ever in one journal: reading it takes longer each time.
-        const scratch_directory scratch;
+        const railmq::test::scratch_directory scratch;
         for (int life = 0; life < 25 && done < kills; ++life, ++done) {
             const shared_progress p;
             const std::uint64_t seed = random();

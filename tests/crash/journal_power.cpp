@@ -8,6 +8,7 @@
 #include <railmq/storage/posix_files.hpp>
 
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 #include "support/seed.hpp"
 
 #include <cstddef>
@@ -38,17 +39,10 @@ constexpr journal_options small{
 class volume {
 public:
     volume() {
-        std::string name =
-            (std::filesystem::temp_directory_path() / "railmq_power_XXXXXX").string();
         if (::geteuid() != 0) {
             why = "only root can mount a file system";
-        } else if (::mkdtemp(name.data()) == nullptr) {
-            why = "no temporary directory";
-        }
-        if (!why.empty()) {
             return;
         }
-        folder_ = name;
         std::filesystem::create_directory(mounted());
         std::ofstream{image()};
         std::filesystem::resize_file(image(), 24U << 20U);
@@ -58,15 +52,9 @@ public:
     }
     volume(const volume&) = delete;
     volume& operator=(const volume&) = delete;
-    ~volume() {
-        if (!folder_.empty()) {
-            (void)run("umount " + mounted());
-            std::error_code ignored;
-            std::filesystem::remove_all(folder_, ignored);
-        }
-    }
+    ~volume() { (void)run("umount " + mounted()); }
 
-    [[nodiscard]] std::string mounted() const { return folder_ + "/mounted"; }
+    [[nodiscard]] std::string mounted() const { return folder_.path + "/mounted"; }
 
     /// Drops what is not on the device. False: this kernel or file system cannot.
     [[nodiscard]] bool cut_power() const {
@@ -85,9 +73,9 @@ private:
     [[nodiscard]] static bool run(const std::string& command) {
         return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
     }
-    [[nodiscard]] std::string image() const { return folder_ + "/image"; }
+    [[nodiscard]] std::string image() const { return folder_.path + "/image"; }
 
-    std::string folder_{};
+    railmq::test::scratch_directory folder_{};
 };
 
 std::vector<std::byte> payload(std::uint64_t n) {

@@ -3,13 +3,13 @@
 #include <railmq/storage/shared_journal.hpp>
 
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,8 +18,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 using namespace railmq::storage;
 using railmq::errc;
@@ -85,24 +83,11 @@ struct counted_directory {
 };
 
 struct world {
-    world() {
-        std::string name =
-            (std::filesystem::temp_directory_path() / "railmq_shared_XXXXXX").string();
-        REQUIRE(::mkdtemp(name.data()) != nullptr);
-        path = name;
-    }
-    world(const world&) = delete;
-    world& operator=(const world&) = delete;
-    ~world() {
-        shared.reset();
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
     void open(std::uint64_t segment_bytes = 1U << 20U) {
         shared.reset();
         read.clear();
         error_code ec;
-        auto where = posix_directory::open_or_create(path + "/journal", {}, ec);
+        auto where = posix_directory::open_or_create(scratch.path + "/journal", {}, ec);
         REQUIRE_FALSE(ec);
         auto j = journal<counted_directory>::open(
             {std::move(where), &count},
@@ -122,7 +107,7 @@ struct world {
         return shared->append(std::as_bytes(std::span{&value, 1}), ec);
     }
 
-    std::string path{};
+    railmq::test::scratch_directory scratch{};
     counters count{};
     std::unique_ptr<shared_journal<counted_directory>> shared{};
     std::vector<std::uint64_t> read{};
