@@ -7,6 +7,8 @@
 #include <railmq/queue.hpp>
 #include <railmq/runtime/simulated.hpp>
 #include <railmq/runtime/threaded.hpp>
+#include <railmq/storage/broker_journal.hpp>
+#include <railmq/storage/posix_files.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -68,16 +70,42 @@ public:
     using runtime_type = Runtime;
 
     /// A broker on the real clock. Throws `invalid_argument` for options out of range.
+    ///
+    /// With a directory it goes on with what another broker has left there, and throws as well:
+    /// `journal_locked` while another one has it; `journal_corrupt` for damage to what was
+    /// confirmed, saying in which file and where, and then nothing is changed; `io_error` and
+    /// `no_space`.
     explicit basic_broker(broker_options o = {}) requires Runtime::concurrent {
         require(validate(o));
-        const std::uint64_t seed = o.seed != 0 ? o.seed : Runtime::entropy();
-        core_ = std::make_shared<core_type>(typename Runtime::clock{}, std::move(o), seed);
+        if (o.directory.empty()) {
+            start(typename Runtime::clock{}, std::move(o), Runtime::entropy, {});
+            return;
+        }
+        error_code ec;
+        auto where = storage::posix_directory::open_or_create(o.directory, {}, ec);
+        if (ec) {
+            throw system_error(ec, "the directory '" + detail::printable(o.directory) + "'");
+        }
+        open_in(std::move(where), typename Runtime::clock{}, std::move(o), Runtime::entropy);
     }
-    /// A broker in a simulation, which must outlive it.
+    /// The same on any `storage::directory`, such as a simulated disk's.
+    template <storage::directory Directory>
+    explicit basic_broker(Directory where, broker_options o = {}) requires Runtime::concurrent {
+        require(validate(o));
+        open_in(std::move(where), typename Runtime::clock{}, std::move(o), Runtime::entropy);
+    }
+    /// A broker in a simulation, which must outlive it; in memory alone.
     explicit basic_broker(simulation& sim, broker_options o = {}) requires(!Runtime::concurrent) {
         require(validate(o));
-        const std::uint64_t seed = o.seed != 0 ? o.seed : sim.random()();
-        core_ = std::make_shared<core_type>(typename Runtime::clock{sim}, std::move(o), seed);
+        start(typename Runtime::clock{sim}, std::move(o), sim.random(), {});
+        link_ = std::make_unique<detail::simulation_link<Runtime>>(sim, core_);
+    }
+    /// The same on a disk, mostly a `storage::simulated_disk`; errors as above.
+    template <storage::directory Directory>
+    basic_broker(simulation& sim, Directory where, broker_options o = {}) requires(
+        !Runtime::concurrent) {
+        require(validate(o));
+        open_in(std::move(where), typename Runtime::clock{sim}, std::move(o), sim.random());
         link_ = std::make_unique<detail::simulation_link<Runtime>>(sim, core_);
     }
     basic_broker(basic_broker&&) noexcept = default;
@@ -157,7 +185,55 @@ public:
 
     [[nodiscard]] bool is_open() const { return core_ != nullptr && !core_->is_closed(); }
 
+    /// Returns when everything that has happened so far survives a loss of power: sends of
+    /// producers that do not wait for it, and acknowledgements. Without a directory it does
+    /// nothing. Errors: `journal_failed`, when that is not known; `io_error` to the call that
+    /// failed.
+    void sync(error_code& ec) { core().flush(storage::reached::synced, ec); }
+    void sync() {
+        error_code ec;
+        sync(ec);
+        if (ec) {
+            throw system_error(ec, "sync");
+        }
+    }
+
+    /// What was found when the directory was opened; without one, nothing.
+    [[nodiscard]] const storage::recovery_report& recovery() const { return core().report(); }
+
 private:
+    template <class Clock, class Entropy>
+    void start(Clock clock, broker_options o, Entropy&& entropy, detail::broker_journaling kept) {
+        const std::uint64_t seed = o.seed != 0 ? o.seed : entropy();
+        core_ = std::make_shared<core_type>(clock, std::move(o), seed, std::move(kept));
+    }
+    template <class Directory, class Clock, class Entropy>
+    void open_in(Directory where, Clock clock, broker_options o, Entropy&& entropy) {
+        detail::broker_journaling kept;
+        error_code ec;
+        const storage::journal_id fresh{entropy(), entropy()};
+        kept.journal = storage::open_broker_journal(
+            std::move(where),
+            o.journal,
+            fresh,
+            clock.now(),
+            clock.wall_now(),
+            kept.state,
+            kept.report,
+            ec);
+        if (ec) {
+            const auto& r = kept.report;
+            std::string what = "the journal";
+            if (r.owner != 0) {
+                what += " is in use by process " + std::to_string(r.owner);
+            } else if (!r.file.empty()) {
+                what += ": file '" + r.file + "' at byte " + std::to_string(r.offset);
+            }
+            throw system_error(ec, what);
+        }
+        start(clock, std::move(o), std::forward<Entropy>(entropy), std::move(kept));
+    }
+
     [[nodiscard]] core_type& core() const {
         if (core_ == nullptr) {
             throw system_error(make_error_code(errc::closed), "the broker was moved from");
@@ -187,7 +263,7 @@ std::optional<basic_queue<T, Runtime>>
 basic_broker<Runtime>::find_queue(std::string_view name) const {
     auto q = core().find(name);
     if (q == nullptr) {
-        return std::nullopt;
+        return core().is_unopened(name) ? std::optional{open<T>(name, nullptr)} : std::nullopt;
     }
     if (!(q->type() == detail::message_type_of<T>())) {
         throw system_error(
@@ -202,7 +278,7 @@ void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, 
     ec = {};
     auto q = core().find(name);
     if (q == nullptr) {
-        ec = errc::not_found;
+        core().remove_unopened(name, ec);
         return;
     }
     const bool refused = q->locked_and_current([&](auto& m, time_point now, auto& fx) {
@@ -217,6 +293,12 @@ void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, 
         return;
     }
     (void)core().remove(name);
+    if (q->is_kept()) {
+        q->locked([&](auto&, time_point, auto&) {
+            core().write_deleted(q->kept().number(), ec);
+            q->kept().forget();
+        });
+    }
     q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
 }
 
@@ -232,6 +314,7 @@ std::uint64_t basic_broker<Runtime>::close() noexcept {
         });
     }
     core_->stop_async_timer();
+    core_->close_journal();
     core_->forget_all();
     if constexpr (!Runtime::concurrent) { // two threads may be closing
         link_.reset();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/model/codec.hpp>
 #include <railmq/model/errc.hpp>
 
 #include <algorithm>
@@ -11,9 +12,12 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace railmq {
 
@@ -120,6 +124,17 @@ private:
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
     detail::byte_block* block_ = nullptr;
+};
+
+template <>
+struct codec<bytes> {
+    static void encode(const bytes& value, std::vector<std::byte>& out) {
+        out.insert(out.end(), value.data(), value.data() + value.size());
+    }
+    [[nodiscard]] static std::optional<bytes> decode(std::span<const std::byte> in) {
+        return bytes{in};
+    }
+    [[nodiscard]] static std::string name() { return "bytes"; }
 };
 
 template <>

@@ -355,8 +355,10 @@ bool basic_consumer<T, Runtime>::receive_slow(
         w.many = &w.leases;
     }
     enum class step : std::uint8_t { got, ended, waits, again };
+    std::uint64_t record = 0;
     const auto attempt = [&](bool and_wait) {
         return q.locked_and_current([&](auto& m, time_point now, auto& fx) {
+            fx.wanted_at = &record;
             core::lease<Runtime> l;
             std::uint32_t n = 0;
             while (n < bounded && m.take(s, now, fx, l)) {
@@ -401,9 +403,13 @@ bool basic_consumer<T, Runtime>::receive_slow(
             Runtime::yield();
         }
     }
+    if (outcome == step::got && record != 0) {
+        owner.make_written(record); // who shows a message first says so
+    }
     if (outcome != step::waits) {
         return outcome == step::got;
     }
+    owner.flush_idle();
     if (!owner.block(w.thread, limit)) {
         const bool was_served = q.locked([&](auto& m, time_point, auto&) {
             if (!w.is_linked()) {

@@ -6,6 +6,8 @@
 #include <railmq/model/death.hpp>
 #include <railmq/model/properties.hpp>
 
+#include <boost/container/small_vector.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -71,6 +73,35 @@ struct delivery_access {
         }
         holder.count_settled(static_cast<std::uint64_t>(d - first));
         return d;
+    }
+    /// Acknowledges deliveries of one consumer of a kept queue together, which takes one record.
+    /// Returns how many it looked at: none, where they are not such.
+    static std::size_t
+    ack_kept(delivery_type* first, delivery_type* last, std::size_t& settled) noexcept {
+        boost::container::small_vector<core::lease<Runtime>, 64> leases;
+        for (auto* d = first; d != last && leases.size() < 1024; ++d) {
+            const auto& l = d->lease_;
+            if (!*d || l.holder->acks_on_delivery || l.holder != first->lease_.holder ||
+                !d->queue().is_kept()) {
+                break;
+            }
+            leases.push_back(l);
+        }
+        if (leases.size() < 2) {
+            return 0;
+        }
+        first->queue().ack_together(
+            std::span<const core::lease<Runtime>>{leases.data(), leases.size()},
+            [&](std::size_t i) {
+                first[i].lease_ = {};
+                ++settled;
+            });
+        for (auto* d = first; d != first + leases.size(); ++d) {
+            if (*d) { // too late
+                d->lease_.word = d->lease_.word.with_flags(core::slot_word::stale_bit);
+            }
+        }
+        return leases.size();
     }
     static bool settle(delivery_type& d, core::settlement s) noexcept {
         return d.settle_slow(std::move(s));
@@ -512,6 +543,10 @@ std::size_t ack_all(std::vector<basic_delivery<T, Runtime>, Allocator>& deliveri
                 d = left;
                 continue;
             }
+        }
+        if (const std::size_t n = access::ack_kept(d, end, settled); n != 0) {
+            d += n;
+            continue;
         }
         settled += d->ack() ? 1 : 0;
         ++d;

@@ -3,6 +3,7 @@
 
 #include <railmq/bytes.hpp>
 #include <railmq/detail/async_ops.hpp>
+#include <railmq/detail/elements.hpp>
 #include <railmq/detail/patience.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
@@ -26,51 +27,9 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace railmq {
-
-namespace detail {
-
-/// Room for one value that is built now and may be moved away by somebody else.
-template <class T>
-class movable_value {
-public:
-    template <class U>
-    explicit movable_value(U&& value) {
-        ::new (static_cast<void*>(space_)) T(std::forward<U>(value));
-    }
-    movable_value(const movable_value&) = delete;
-    movable_value& operator=(const movable_value&) = delete;
-    ~movable_value() {
-        if (holds_) {
-            std::destroy_at(std::launder(reinterpret_cast<T*>(space_)));
-        }
-    }
-    [[nodiscard]] void* get() noexcept { return space_; }
-    [[nodiscard]] T& ref() noexcept { return *std::launder(reinterpret_cast<T*>(space_)); }
-    void was_moved() noexcept { holds_ = false; }
-
-private:
-    alignas(T) std::byte space_[sizeof(T)];
-    bool holds_ = true;
-};
-
-/// Whether an rvalue of this type owns its elements, so that they may be moved out of it.
-template <class Range>
-inline constexpr bool gives_up_elements =
-    !std::is_lvalue_reference_v<Range> && !std::ranges::borrowed_range<Range>;
-
-/// A range passed as `Range&&` whose elements become values of type `T`: moved where the range
-/// gives them up.
-template <class Range, class T>
-concept elements_for = std::convertible_to<
-    std::conditional_t<
-        gives_up_elements<Range>,
-        std::remove_reference_t<std::ranges::range_reference_t<Range>> &&,
-        std::ranges::range_reference_t<Range>>,
-    T>;
-
-} // namespace detail
 
 /// Sends messages to one queue.
 ///
@@ -229,6 +188,7 @@ private:
         , ring_{&queue_->ring()}
         , max_bytes_{o.max_message_bytes}
         , fast_limit_{limit_of(*queue_)}
+        , durability_{o.durability.value_or(queue_->broker().options().durability)}
         , shared_{std::make_shared<shared_part>()} {}
 
     /// What copies of a producer share with each other.
@@ -267,6 +227,20 @@ private:
     template <class U>
     RAILMQ_NOINLINE receipt
     send_one(U&& value, std::unique_ptr<properties> props, time_point limit, error_code& ec);
+    /// The same, without waiting until it is safe: `record` says that.
+    template <class U>
+    receipt send_unconfirmed(
+        U&& value,
+        std::unique_ptr<properties> props,
+        time_point limit,
+        std::uint64_t& record,
+        error_code& ec);
+    /// Waits until everything up to that record is as safe as this producer wants it.
+    void confirm(std::uint64_t record, error_code& ec) {
+        if (owner_->confirm(record, durability_, ec)) {
+            owner_->template use_async_timer<detail::wake_up_timer<Runtime>>();
+        }
+    }
 
     /// Whether a value can be built in its place at once: nothing can throw in between.
     template <class U>
@@ -351,9 +325,28 @@ private:
     [[nodiscard]] RAILMQ_NOINLINE receipt send_slow(
         detail::movable_value<T>& held,
         std::unique_ptr<properties>& props,
+        std::span<const std::byte> encoded,
         bool is_full,
         time_point limit,
+        std::uint64_t& record,
         error_code& ec);
+    /// The bytes that a value is kept as, in a buffer whose room is kept; none where nothing is
+    /// kept.
+    [[nodiscard]] std::vector<std::byte> encode(const T& value) const {
+        std::vector<std::byte> out;
+        if (queue_->is_kept()) {
+            out = std::exchange(spare_buffer(), {});
+            out.clear();
+            if constexpr (encodable<T>) {
+                codec<T>::encode(value, out);
+            }
+        }
+        return out;
+    }
+    [[nodiscard]] static std::vector<std::byte>& spare_buffer() noexcept {
+        static thread_local std::vector<std::byte> spare;
+        return spare;
+    }
 
     [[nodiscard]] static void* payload_of(core::slot<Runtime>* at) noexcept {
         return reinterpret_cast<std::byte*>(at) + core::payload_offset(alignof(T));
@@ -365,6 +358,7 @@ private:
     ring_type* ring_ = nullptr;
     std::size_t max_bytes_ = 0;
     std::uint64_t fast_limit_ = 0;
+    railmq::durability durability_{};
     std::shared_ptr<shared_part> shared_{};
 };
 
@@ -409,6 +403,23 @@ template <class T, class Runtime>
 template <class U>
 receipt basic_producer<T, Runtime>::send_one(
     U&& value, std::unique_ptr<properties> props, time_point limit, error_code& ec) {
+    std::uint64_t record = 0;
+    const receipt out =
+        send_unconfirmed(std::forward<U>(value), std::move(props), limit, record, ec);
+    if (!ec && queue_->is_kept()) {
+        confirm(record, ec);
+    }
+    return ec ? receipt{} : out;
+}
+
+template <class T, class Runtime>
+template <class U>
+receipt basic_producer<T, Runtime>::send_unconfirmed(
+    U&& value,
+    std::unique_ptr<properties> props,
+    time_point limit,
+    std::uint64_t& record,
+    error_code& ec) {
     if (ec) {
         return {}; // the properties were refused
     }
@@ -422,6 +433,12 @@ receipt basic_producer<T, Runtime>::send_one(
         queue_->count_refused(errc::message_too_large);
         ec = errc::message_too_large;
         return {};
+    }
+    if (queue_->is_kept()) {
+        std::vector<std::byte> encoded = encode(held.ref());
+        const receipt out = send_slow(held, props, encoded, false, limit, record, ec);
+        spare_buffer() = std::move(encoded);
+        return out;
     }
     const bool is_timed =
         props != nullptr && (props->delay != duration::zero() || props->time_to_live);
@@ -444,7 +461,7 @@ receipt basic_producer<T, Runtime>::send_one(
             return out;
         }
     }
-    return send_slow(held, props, tried == fast_result::full, limit, ec);
+    return send_slow(held, props, {}, tried == fast_result::full, limit, record, ec);
 }
 
 /// Sends through the lock, waiting until `limit` where the queue's policy is to wait: first by
@@ -453,8 +470,10 @@ template <class T, class Runtime>
 receipt basic_producer<T, Runtime>::send_slow(
     detail::movable_value<T>& held,
     std::unique_ptr<properties>& props,
+    std::span<const std::byte> encoded,
     bool is_full,
     time_point limit,
+    std::uint64_t& record,
     error_code& ec) {
     auto& owner = queue_->broker();
     const bool may_wait =
@@ -468,8 +487,15 @@ receipt basic_producer<T, Runtime>::send_slow(
     };
     receipt out;
     const bool in_handler = detail::handler_of == &owner;
+    w.encoded = encoded;
     const auto attempt = [&](bool and_wait) {
         return queue_->locked_and_current([&](auto& m, time_point now, auto& fx) {
+            if (const errc why = queue_->check_room(encoded.size()); why != errc{}) {
+                m.count_refused(why, now, fx);
+                return why;
+            }
+            fx.encoded = encoded;
+            fx.wanted_at = &record;
             const errc e = m.send(held.get(), props, now, fx, out.id, in_handler);
             if (e == errc::queue_full && and_wait) {
                 w.payload = held.get();
@@ -539,6 +565,7 @@ receipt basic_producer<T, Runtime>::send_slow(
     if (ec) {
         return {};
     }
+    record = w.record;
     held.was_moved();
     return {w.id};
 }
@@ -614,7 +641,8 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
         std::is_nothrow_constructible_v<T, element_type> &&
         std::same_as<std::remove_cvref_t<element_type>, T>) {
         auto& ring = *ring_;
-        for (auto left = static_cast<std::size_t>(std::ranges::size(range)); left != 0;) {
+        auto left = static_cast<std::size_t>(std::ranges::size(range));
+        for (left = queue_->is_kept() ? 0 : left; left != 0;) {
             // As many as are small enough go in one claim.
             const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(left, 1024));
             std::uint32_t want = 0;
@@ -655,11 +683,23 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
             left -= count;
         }
     }
+    // What is kept is made safe once for all of them.
+    std::uint64_t record = 0;
+    const bool is_kept = queue_->is_kept();
     for (; it != end; ++it, ++sent) {
-        send(forward_element(*it), ec);
+        if (is_kept) {
+            (void)send_unconfirmed(forward_element(*it), nullptr, never, record, ec);
+        } else {
+            send(forward_element(*it), ec);
+        }
         if (ec) {
             break;
         }
+    }
+    if (is_kept && sent != 0) {
+        error_code failed;
+        confirm(record, failed);
+        ec = failed ? failed : ec;
     }
     return sent;
 }
@@ -698,6 +738,7 @@ auto basic_producer<T, Runtime>::async_send(T value, properties p, CompletionTok
         [](auto handler,
            std::shared_ptr<queue_type> q,
            std::size_t max_bytes,
+           railmq::durability wanted,
            T message,
            properties props) {
             error_code ec;
@@ -709,11 +750,12 @@ auto basic_producer<T, Runtime>::async_send(T value, properties p, CompletionTok
                 ec = errc::message_too_large;
             }
             detail::async_send_op<T, Runtime, decltype(handler)>::start(
-                std::move(handler), std::move(q), std::move(message), std::move(owned), ec);
+                std::move(handler), std::move(q), std::move(message), std::move(owned), wanted, ec);
         },
         token,
         queue_,
         max_bytes_,
+        durability_,
         std::move(value),
         std::move(p));
 }

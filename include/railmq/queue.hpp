@@ -3,6 +3,8 @@
 
 #include <railmq/consumer.hpp>
 #include <railmq/detail/blocking.hpp>
+#include <railmq/detail/dead_letters.hpp>
+#include <railmq/detail/kept_queues.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/handle_options.hpp>
@@ -12,6 +14,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -262,8 +265,9 @@ bool basic_queue<T, Runtime>::has_match(const predicate& where) const {
 template <class T, class Runtime>
 errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where) const {
     auto& from = core();
-    core::effects<Runtime> fx{from.broker().is_listening()};
-    core::effects<Runtime> to_fx{from.broker().is_listening()};
+    core::effects<Runtime> fx = from.make_effects();
+    core::effects<Runtime> to_fx = to.make_effects();
+    std::vector<std::byte> encoded;
     errc result = errc::not_found;
     {
         std::scoped_lock both{from.mutex(), to.mutex()};
@@ -290,8 +294,11 @@ errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where)
             const std::uint64_t id = m.store().public_id(found);
             // A closed queue still takes dead letters, which have nowhere else to go, but no
             // others.
-            result = to.machine().is_closed()
-                         ? errc::closed
+            const bool is_encoded = from.encode(found, encoded);
+            to_fx.encoded = encoded;
+            result = to.machine().is_closed() ? errc::closed
+                     : !is_encoded
+                         ? errc::invalid_argument
                          : to.machine().adopt(m.store().payload(found), fresh, now, to_fx);
             if (result == errc{}) {
                 notices::redriven n{};
@@ -305,6 +312,7 @@ errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where)
             }
         }
         m.serve(now, fx);
+        core_type::write_together(from, fx, &to, &to_fx);
     }
     from.finish(fx);
     to.finish(to_fx);

@@ -54,7 +54,7 @@ opening open(simulated_disk& disk, const journal_options& options = small) {
         disk.directory(),
         options,
         id,
-        [&](std::uint64_t, std::span<const std::byte> p) {
+        [&](std::uint64_t, std::span<const std::byte> p, record_location) {
             o.read.emplace_back(p.begin(), p.end());
         },
         o.report,

@@ -87,7 +87,9 @@ std::optional<journal_type> open(
         std::move(where),
         small,
         {1, 2},
-        [&](std::uint64_t, std::span<const std::byte> p) { read.emplace_back(p.begin(), p.end()); },
+        [&](std::uint64_t, std::span<const std::byte> p, record_location) {
+            read.emplace_back(p.begin(), p.end());
+        },
         report,
         ec);
 }

@@ -102,7 +102,7 @@ opening open(const std::string& path) {
             std::move(where),
             small,
             {3, 4},
-            [&](std::uint64_t, std::span<const std::byte> p) {
+            [&](std::uint64_t, std::span<const std::byte> p, record_location) {
                 o.read.emplace_back(p.begin(), p.end());
             },
             o.report,

@@ -7,18 +7,36 @@
 
 #include <boost/container/small_vector.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <stop_token>
 #include <utility>
 #include <vector>
 
 namespace railmq::core {
 
+/// That a message's state is another now, for a journal. What it is, the message itself tells when
+/// the call that changed it is over; what lay in between, nobody needs to know.
+struct message_change {
+    enum class kind : std::uint8_t {
+        stored,  ///< It is new here.
+        changed, ///< Handed out, returned, failed, delayed, dying or in line.
+        gone,    ///< It has left.
+    };
+    std::uint64_t id = 0; ///< Where the store finds it.
+    std::uint64_t public_id = 0;
+    kind what = kind::stored;
+    std::span<const std::byte> payload{}; ///< Of one that was stored: its bytes.
+};
+
 /// What the machine wants done once its lock is released: it decides, and calls nobody itself.
 template <class Sync>
 struct effects {
-    /// Notices are only made when somebody listens.
-    explicit effects(bool somebody_listens) noexcept
-        : listening{somebody_listens} {}
+    /// Notices are only made when somebody listens, and changes listed when somebody keeps them.
+    explicit effects(bool somebody_listens, bool somebody_keeps = false) noexcept
+        : listening{somebody_listens}
+        , keeping{somebody_keeps} {}
 
     template <class Notice>
     void note(Notice&& n) {
@@ -28,6 +46,7 @@ struct effects {
     }
 
     bool listening;
+    bool keeping;
     /// Messages wait for their move to a dead-letter queue.
     bool has_dying = false;
     std::vector<notice> notices{};
@@ -35,6 +54,14 @@ struct effects {
     /// Payloads to end: their slots are in state `settling`, and nobody else touches them.
     boost::container::small_vector<place<Sync>, 8> endings{};
     std::vector<std::stop_source> stops{};
+    boost::container::small_vector<message_change, 8> changes{}; ///< In the order they happened.
+    /// The bytes of whatever is stored next: they are made before anything can change.
+    std::span<const std::byte> encoded{};
+    /// The record that the changes were written in, or the last one before, if there were none; 0
+    /// when they could not be written.
+    std::uint64_t record = 0;
+    /// Where that number is wanted as well.
+    std::uint64_t* wanted_at = nullptr;
 };
 
 } // namespace railmq::core

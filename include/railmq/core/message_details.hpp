@@ -4,6 +4,7 @@
 #include <railmq/core/deadline_index.hpp>
 #include <railmq/model/death.hpp>
 #include <railmq/model/properties.hpp>
+#include <railmq/model/queue_options.hpp>
 #include <railmq/model/retry_policy.hpp>
 #include <railmq/model/time.hpp>
 
@@ -38,6 +39,8 @@ struct message_details {
     failure_counts failures{};
     duration previous_wait{0};
     key_line* line = nullptr; ///< Of its key, when the queue keeps order and it is first there.
+    /// Where it was put when it was given back last.
+    requeue_position returned_to = requeue_position::original;
     std::unique_ptr<railmq::properties> props{};
     std::unique_ptr<death_history> deaths{};
     /// Set while it waits for its move to a dead-letter queue.

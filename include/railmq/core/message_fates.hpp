@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -117,6 +118,17 @@ protected:
             fx.note(std::move(n));
         }
     }
+    /// Lists a change of the message for the journal, if there is one.
+    void list(effects_type& fx, place_type p, message_change::kind what) const {
+        if (fx.keeping) {
+            const bool is_new = what == message_change::kind::stored;
+            fx.changes.push_back(
+                {store_.id_of(p),
+                 store_.public_id(p),
+                 what,
+                 is_new ? fx.encoded : std::span<const std::byte>{}});
+        }
+    }
     bool report_stale(place_type p, time_point now, effects_type& fx) {
         ++totals_.stale_settlements;
         note<notices::stale>(fx, p, now);
@@ -182,6 +194,9 @@ protected:
         h.count_taken(1);
         totals_.redelivered += w.tag() != 0 ? 1 : 0;
         out = {&h, p.in, p.at, leased};
+        // At most once: for who acknowledges by taking, it is over with that.
+        list(
+            fx, p, h.acks_on_delivery ? message_change::kind::gone : message_change::kind::changed);
         if (fx.listening) {
             notices::delivered n{};
             fill(n, now, store_.public_id(p));
@@ -266,6 +281,7 @@ protected:
         note_retried(fx, p, now, due);
         p = store_.put_aside(p);
         wait_until(p, due, wait_kind::backoff);
+        list(fx, p, message_change::kind::changed);
     }
 
     void note_retried(effects_type& fx, place_type p, time_point now, time_point due) {
@@ -296,11 +312,15 @@ protected:
             die(p, death_reason::expired, {}, fx);
             return;
         }
-        remember_hand_out(p).waits_for = wait_kind::none;
+        if (options_.order == delivery_order::strict) {
+            where = requeue_position::original; // it holds up the line: nobody goes before it
+        }
+        message_details& d = remember_hand_out(p);
+        d.waits_for = wait_kind::none;
+        d.returned_to = where;
         ready_bytes_ += bytes_of(p);
-        // With strict order it holds up the line, so it cannot stand behind others.
-        store_.put_back(
-            p, options_.order == delivery_order::strict ? requeue_position::original : where);
+        store_.put_back(p, where);
+        list(fx, p, message_change::kind::changed);
         if (options_.overflow == overflow_policy::drop_oldest) {
             while (!has_room(0, 0) && drop_oldest(fx)) {
             }
@@ -319,6 +339,7 @@ protected:
         store_.set_state(p, slot_state::waiting);
         ++delayed_;
         fx.has_dying = true;
+        list(fx, p, message_change::kind::changed);
     }
     [[nodiscard]] bool is_dying(place_type p) const noexcept {
         const message_details* d = store_.details_of(p);
@@ -328,6 +349,7 @@ protected:
 
     /// The message has left for good.
     void leave(place_type p, bool payload_left, effects_type& fx) {
+        list(fx, p, message_change::kind::gone);
         if (message_details* d = store_.details_of(p)) {
             cancel_timers(*d);
             end_stop(*d, fx);
@@ -425,6 +447,7 @@ protected:
                 d.lifetime =
                     timers_.arm(d.expires_at, {store_.id_of(in_line), timer_kind::lifetime});
             }
+            list(fx, in_line, message_change::kind::changed);
             break;
         }
         case wait_kind::backoff:
@@ -532,6 +555,7 @@ protected:
         ready_bytes_ += size;
         at->store(w);
         id = sequence;
+        list(fx, p, message_change::kind::stored);
         note<notices::sent>(fx, p, now);
         return errc{};
     }
@@ -574,6 +598,7 @@ protected:
         p.at->store(lifetime ? w.with_flags(slot_word::slow_bit) : w);
         ++delayed_;
         ++delayed_accepted_;
+        list(fx, p, message_change::kind::stored);
         note<notices::sent>(fx, p, now);
         return errc{};
     }
@@ -606,6 +631,9 @@ protected:
         for (;;) {
             // Asked again behind every position: one that was put to the back may come here.
             if (const place_type p = store_.take_returned()) {
+                if (!has_line(p) && !enter_key_line(p)) {
+                    continue;
+                }
                 ready_bytes_ -= bytes_of(p);
                 return p;
             }
@@ -634,6 +662,15 @@ protected:
         }
     }
 
+    /// Whether a message that was returned kept the line of its key; one that outlived its process
+    /// has lost it.
+    [[nodiscard]] bool has_line(place_type p) const noexcept {
+        if (options_.order == delivery_order::fifo) {
+            return true; // there are no lines
+        }
+        const message_details* d = store_.details_of(p);
+        return d != nullptr && d->line != nullptr;
+    }
     /// Whether the message may go now; else it is parked behind the one of its key that has gone.
     [[nodiscard]] bool enter_key_line(place_type p) {
         key_line* line = nullptr;

@@ -296,6 +296,24 @@ public:
         return {c, c->at(0)};
     }
 
+    /// A place for a message that had this id in another life; empty when there is no memory.
+    [[nodiscard]] place_type restore_aside(std::uint64_t id) {
+        chunk_type* c = ring_.make_aside(id, true);
+        if (c == nullptr) {
+            return {};
+        }
+        try {
+            asides_.emplace(id, c);
+        } catch (...) {
+            ring_.free_aside(c);
+            throw;
+        }
+        return {c, c->at(0)};
+    }
+    /// How many messages have had a place of their own from the start: their numbering goes on.
+    [[nodiscard]] std::uint64_t next_number() const noexcept { return next_aside_; }
+    void start_numbers_at(std::uint64_t n) noexcept { next_aside_ = n; }
+
     /// Moves a message that was put aside to the end of the line, as if it had been sent now. None
     /// when there is no memory; then nothing has changed.
     [[nodiscard]] place_type put_in_line(place_type p) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/model/codec.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -52,6 +56,12 @@ struct payload_ops {
     /// Null when the type cannot be copied.
     void (*copy)(void* to, const void* from);
     std::size_t (*bytes)(const void*) noexcept;
+    /// Appends the value's bytes. Null, as the next two, when the type has no codec.
+    void (*encode)(const void* from, std::vector<std::byte>& out);
+    /// Makes a value of bytes. False: they are none, and nothing was made.
+    bool (*decode)(void* to, std::span<const std::byte> in);
+    /// What the bytes are.
+    std::string (*format)();
 };
 
 template <class T>
@@ -69,6 +79,18 @@ struct payload_ops_of {
         return payload_size<T>::of(*std::launder(static_cast<const T*>(p)));
     }
 
+    static void encode(const void* from, std::vector<std::byte>& out) {
+        codec<T>::encode(*std::launder(static_cast<const T*>(from)), out);
+    }
+    static bool decode(void* to, std::span<const std::byte> in) {
+        std::optional<T> made = codec<T>::decode(in);
+        if (made) {
+            ::new (to) T(std::move(*made));
+        }
+        return made.has_value();
+    }
+    static std::string format() { return std::string{codec<T>::name()}; }
+
     [[nodiscard]] static constexpr auto copy_or_null() noexcept -> void (*)(void*, const void*) {
         if constexpr (std::is_copy_constructible_v<T>) {
             return &copy;
@@ -77,13 +99,25 @@ struct payload_ops_of {
         }
     }
 
-    static constexpr payload_ops value{
-        sizeof(T),
-        alignof(T),
-        &relocate,
-        std::is_trivially_destructible_v<T> ? nullptr : &destroy,
-        copy_or_null(),
-        &bytes};
+    [[nodiscard]] static constexpr payload_ops make() noexcept {
+        payload_ops ops{
+            sizeof(T),
+            alignof(T),
+            &relocate,
+            std::is_trivially_destructible_v<T> ? nullptr : &destroy,
+            copy_or_null(),
+            &bytes,
+            nullptr,
+            nullptr,
+            nullptr};
+        if constexpr (encodable<T>) {
+            ops.encode = &encode;
+            ops.decode = &decode;
+            ops.format = &format;
+        }
+        return ops;
+    }
+    static constexpr payload_ops value = make();
 };
 
 } // namespace railmq::core

@@ -6,7 +6,7 @@
 #include <railmq/core/effects.hpp>
 #include <railmq/core/lease_holder.hpp>
 #include <railmq/core/message_details.hpp>
-#include <railmq/core/message_leases.hpp>
+#include <railmq/core/message_recovery.hpp>
 #include <railmq/core/waiters.hpp>
 #include <railmq/model/queue_options.hpp>
 #include <railmq/model/random.hpp>
@@ -35,8 +35,8 @@ namespace railmq::core {
 /// Thread safety: call with the queue's lock held. Random numbers come from an engine seeded at
 /// construction, so equal seeds and calls give equal decisions.
 template <class Sync>
-class queue_machine : public message_leases<Sync> {
-    using base = message_leases<Sync>;
+class queue_machine : public message_recovery<Sync> {
+    using base = message_recovery<Sync>;
 
 public:
     using holder_type = lease_holder<Sync>;
@@ -58,9 +58,12 @@ public:
         queue_options options,
         memory_budget<Sync>& budget,
         std::uint64_t seed,
-        bool always_locked = false)
-        : base{std::move(name), ops, std::move(options), budget, seed} {
+        bool always_locked = false,
+        bool is_kept = false)
+        : base{std::move(name), ops, std::move(options), budget, seed}
+        , is_kept_{is_kept} {
         const bool counts_bytes = options_.max_bytes != unlimited;
+        always_locked = always_locked || is_kept; // every change is listed
         sends_need_lock_ = always_locked || counts_bytes || options_.time_to_live.has_value() ||
                            options_.overflow == overflow_policy::drop_oldest;
         receives_need_lock_ =
@@ -143,6 +146,7 @@ public:
     /// the others on single-active.
     void open(holder_type& h, time_point now, effects_type& fx) {
         board_.add(h, name_);
+        h.wants_settlements = is_kept_;
         notices::consumer_opened n{};
         fill(n, now, 0);
         n.consumer = h.number;
@@ -235,9 +239,9 @@ public:
         replace_drained(h, now, fx);
         serve(now, fx);
         std::lock_guard guard{h.lock};
-        h.wants_settlements = h.waiting.load(std::memory_order_relaxed) != 0 || !idlers_.empty() ||
-                              board_.is_draining(h) || !h.is_open.load(std::memory_order_relaxed) ||
-                              closed_;
+        h.wants_settlements = is_kept_ || h.waiting.load(std::memory_order_relaxed) != 0 ||
+                              !idlers_.empty() || board_.is_draining(h) ||
+                              !h.is_open.load(std::memory_order_relaxed) || closed_;
     }
 
     // Settling
@@ -629,7 +633,7 @@ public:
         s.waiting_receivers = receivers_.size();
         s.waiting_senders = senders_.size();
         s.memory_bytes = store_.memory_bytes();
-        s.accepted = ring_.tail() - ring_.unused() - relocated_ + delayed_accepted_;
+        s.accepted = ring_.tail() - ring_.first() - ring_.unused() - relocated_ + delayed_accepted_;
         s.handed_out = board_.taken_count();
         s.acked = s.handed_out - board_.unacked_count() - s.in_flight;
         std::uint64_t looked_at = 0;
@@ -678,7 +682,9 @@ private:
         errc e{};
         try {
             std::unique_ptr<message_details> details;
+            const auto outer = std::exchange(fx.encoded, w.encoded);
             e = store_message(w.payload, w.props, details, now, false, fx, w.id);
+            fx.encoded = outer;
         } catch (...) {
             e = errc::invalid_argument; // moving the payload failed; its owner still has it
         }
@@ -780,6 +786,7 @@ private:
     waiter_list<send_waiter> senders_{};
     waiter_list<idle_waiter> idlers_{};
 
+    const bool is_kept_; ///< A journal hears of every change.
     bool sends_need_lock_ = false;
     bool receives_need_lock_ = false;
     bool paused_ = false;

@@ -91,6 +91,11 @@ public:
             (bits_ & kept) | static_cast<std::uint64_t>(slot_state::leased) |
             (static_cast<std::uint64_t>(owner) << 16) | (tag << 40)};
     }
+    /// The word of a message that was handed out that often before.
+    [[nodiscard]] constexpr slot_word handed_out(std::uint32_t times) const noexcept {
+        return slot_word{
+            (bits_ & ~(std::uint64_t{max_tag} << 40)) | (std::uint64_t{times & max_tag} << 40)};
+    }
     /// Whether both words speak of the same lease, whatever the flags and pins.
     [[nodiscard]] constexpr bool same_lease(slot_word other) const noexcept {
         constexpr std::uint64_t compared =

@@ -342,6 +342,23 @@ public:
         return true;
     }
 
+    /// The line begins at that position; nobody has used it before.
+    void start_at(std::uint64_t position) {
+        RAILMQ_ASSERT(line_.empty() && reserved_.load(std::memory_order_relaxed) == 0);
+        const std::uint64_t base = position & ~std::uint64_t{capacity_ - 1};
+        tail_.store(position | (tail_.load() & gate));
+        next_.store(position | (next_.load() & gate));
+        reserved_.store(base);
+        first_ = position;
+        if (base != position && add_chunk(true)) {
+            for (std::uint64_t i = 0; base + i != position; ++i) {
+                line_.back()->at(i)->store(slot_word{slot_state::done}); // nobody will fill it
+            }
+        }
+    }
+    /// Where the line began.
+    [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
+
     /// Whether a position can be claimed without adding a chunk.
     [[nodiscard]] bool has_places() const noexcept {
         return tail() < reserved_.load(std::memory_order_relaxed);
@@ -723,6 +740,7 @@ private:
     std::vector<chunk_type*> spare_{};
     std::vector<std::unique_ptr<directory>> directories_{};
     std::size_t pinned_turn_ = 0;
+    std::uint64_t first_ = 0;
 };
 
 } // namespace railmq::core

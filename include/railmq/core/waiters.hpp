@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace railmq::core {
@@ -22,7 +23,8 @@ struct waiter : waiter_hook {
     error_code result{};
     /// Wakes whoever waits. Called once, with no lock held; `self` may be gone afterwards.
     void (*complete)(waiter* self) noexcept = nullptr;
-    std::uint64_t arrival = 0;
+    /// The journal's record that says what came of it; 0 when it could not be written.
+    std::uint64_t record = 0;
 };
 
 /// A receive that waits for messages.
@@ -38,6 +40,7 @@ struct receive_waiter : waiter {
 struct send_waiter : waiter {
     void* payload = nullptr; ///< Moved from when the message is placed.
     std::unique_ptr<railmq::properties> props{};
+    std::span<const std::byte> encoded{}; ///< The payload's bytes, where there is a journal.
     std::uint64_t id = 0;
 };
 

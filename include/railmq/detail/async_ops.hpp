@@ -4,6 +4,8 @@
 #include <railmq/delivery.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/detail/wake_up_timer.hpp>
+#include <railmq/model/codec.hpp>
+#include <railmq/model/handle_options.hpp>
 #include <railmq/model/receipt.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -17,6 +19,7 @@
 #include <boost/asio/execution/outstanding_work.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/prefer.hpp>
+#include <boost/asio/system_executor.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -194,8 +197,10 @@ public:
         const auto keep = op->queue_;
         op->use_timer();
         enum class step : std::uint8_t { done, waits, again };
+        std::uint64_t record = 0;
         for (;;) {
             const step s = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
+                fx.wanted_at = &record;
                 if (m.take(*state, now, fx, op->one)) {
                     return step::done;
                 }
@@ -206,9 +211,13 @@ public:
                 return m.wait_to_receive(*op) ? step::waits : step::again;
             });
             if (s == step::waits) {
+                keep->broker().flush_idle();
                 return;
             }
             if (s == step::done) {
+                if (record != 0) {
+                    keep->broker().make_written(record);
+                }
                 op->base::complete();
                 return;
             }
@@ -273,8 +282,10 @@ public:
         const auto keep = op->queue_;
         op->use_timer();
         enum class step : std::uint8_t { done, waits, again };
+        std::uint64_t record = 0;
         for (;;) {
             const step s = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
+                fx.wanted_at = &record;
                 core::lease<Runtime> l;
                 while (op->leases_.size() < bounded && m.take(*state, now, fx, l)) {
                     op->leases_.push_back(l);
@@ -289,9 +300,13 @@ public:
                 return m.wait_to_receive(*op) ? step::waits : step::again;
             });
             if (s == step::waits) {
+                keep->broker().flush_idle();
                 return;
             }
             if (s == step::done) {
+                if (record != 0) {
+                    keep->broker().make_written(record);
+                }
                 op->base::complete();
                 return;
             }
@@ -331,14 +346,16 @@ public:
         Handler handler,
         std::shared_ptr<queue_core<Runtime>> q,
         T message,
-        std::unique_ptr<railmq::properties> owned)
-        : base{std::move(handler), std::move(q)} {
+        std::unique_ptr<railmq::properties> owned,
+        railmq::durability wanted)
+        : base{std::move(handler), std::move(q)}
+        , wanted_{wanted} {
         ::new (static_cast<void*>(space_)) T(std::move(message));
         this->core::waiter::complete = [](core::waiter* w) noexcept {
             auto* op = static_cast<async_send_op*>(static_cast<core::send_waiter*>(w));
             op->holds_ = bool{w->result};
             op->set_result(w->result);
-            op->base::complete();
+            op->confirm_and_complete();
         };
         this->payload = space_;
         this->props = std::move(owned);
@@ -354,9 +371,13 @@ public:
         std::shared_ptr<queue_core<Runtime>> q,
         T message,
         std::unique_ptr<railmq::properties> owned,
+        railmq::durability wanted,
         error_code failed) {
-        auto* op =
-            base::make(std::move(handler), std::move(q), std::move(message), std::move(owned));
+        auto* op = base::make(
+            std::move(handler), std::move(q), std::move(message), std::move(owned), wanted);
+        if (!failed) {
+            failed = op->encode();
+        }
         if (failed) {
             op->set_result(failed);
             op->base::complete();
@@ -366,6 +387,13 @@ public:
         const auto keep = op->queue_;
         op->use_timer();
         const bool done = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
+            if (const errc why = keep->check_room(op->bytes_.size()); why != errc{}) {
+                m.count_refused(why, now, fx);
+                op->set_result(why);
+                return true;
+            }
+            fx.encoded = op->bytes_;
+            fx.wanted_at = &op->core::waiter::record;
             const errc e = m.send(op->payload, op->props, now, fx, op->id);
             if (e == errc::queue_full && m.options().overflow == overflow_policy::wait) {
                 m.wait_to_send(*op, now, fx);
@@ -378,7 +406,7 @@ public:
             return true;
         });
         if (done) {
-            op->base::complete();
+            op->confirm_and_complete();
         }
     }
 
@@ -393,8 +421,50 @@ public:
     [[nodiscard]] receipt take_result() const noexcept { return {this->id}; }
 
 private:
+    /// The bytes that the message is kept as. Its codec's exceptions end here, since there is
+    /// nobody to throw to.
+    [[nodiscard]] error_code encode() noexcept {
+        if constexpr (encodable<T>) {
+            if (this->queue_->is_kept()) {
+                try {
+                    codec<T>::encode(*std::launder(reinterpret_cast<T*>(space_)), bytes_);
+                } catch (...) {
+                    return errc::invalid_argument;
+                }
+                this->encoded = bytes_;
+            }
+        }
+        return {};
+    }
+    /// Completes when the message is as safe as it has to be. Waiting for a device blocks a thread:
+    /// one of the system's, never one of the handler's.
+    void confirm_and_complete() {
+        if (holds_ || !this->queue_->is_kept()) {
+            base::complete();
+            return;
+        }
+        const auto confirm = [this] {
+            auto& owner = this->queue_->broker();
+            error_code ec;
+            if (owner.confirm(this->core::waiter::record, wanted_, ec)) {
+                owner.template use_async_timer<wake_up_timer<Runtime>>();
+            }
+            if (ec) {
+                this->set_result(ec);
+            }
+            base::complete();
+        };
+        if (Runtime::concurrent && wanted_.level() == durability_level::synced) {
+            boost::asio::post(boost::asio::system_executor{}, confirm);
+        } else {
+            confirm();
+        }
+    }
+
     alignas(T) std::byte space_[sizeof(T)];
     bool holds_ = true;
+    railmq::durability wanted_{};
+    std::vector<std::byte> bytes_{};
 };
 
 } // namespace railmq::detail

@@ -4,10 +4,15 @@
 #include <railmq/config.hpp>
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/journal_upkeep.hpp>
+#include <railmq/model/handle_options.hpp>
 #include <railmq/model/notice.hpp>
 #include <railmq/model/queue_options.hpp>
 #include <railmq/model/random.hpp>
 #include <railmq/model/time.hpp>
+#include <railmq/storage/broker_journal.hpp>
+#include <railmq/storage/journal.hpp>
+#include <railmq/storage/kept_state.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/system_executor.hpp>
@@ -27,8 +32,25 @@
 
 namespace railmq {
 
+/// Whether a journal hears of messages that are handed out.
+enum class hand_out_journaling : unsigned char {
+    /// Before anybody sees the message: one that ends the process is counted every time.
+    always,
+    /// Only of what was there when a process ended otherwise than by closing its broker: faster,
+    /// and the first such end is not counted.
+    after_crash,
+};
+
 /// What a broker is made with.
 struct broker_options {
+    /// Where the broker keeps everything, so that it is there again when another one is made with
+    /// it; made if it is missing. Empty: in memory alone.
+    std::string directory{};
+    /// How far sends have to have come before they return, unless their producer says otherwise.
+    railmq::durability durability{};
+    hand_out_journaling journal_hand_outs = hand_out_journaling::always;
+    /// Sizes of the journal in the directory.
+    storage::journal_options journal{};
     /// Bytes that all message blocks may take together, counted by block.
     std::size_t memory_limit = std::size_t{1} << 30;
     /// Where asynchronous operations complete whose handler names no executor, and where the
@@ -47,6 +69,12 @@ struct broker_options {
 [[nodiscard]] inline failure validate(const broker_options& o) {
     if (o.memory_limit == 0) {
         return {errc::invalid_argument, "memory_limit is at least 1 byte"};
+    }
+    if (o.journal.segment_bytes < 4096) {
+        return {errc::invalid_argument, "journal.segment_bytes is at least 4096"};
+    }
+    if (o.durability.interval() < duration::zero()) {
+        return {errc::invalid_argument, "durability::interval is not negative"};
     }
     if (o.park_after < duration::zero()) {
         return {errc::invalid_argument, "park_after is not negative"};
@@ -111,7 +139,14 @@ struct sleeper : boost::intrusive::list_base_hook<> {
     typename Runtime::parking_spot spot{};
 };
 
-/// What the queues of one broker share: time, memory, names, deadlines.
+/// What a broker on a journal begins with.
+struct broker_journaling {
+    std::shared_ptr<storage::broker_journal> journal{};
+    storage::kept_state state{};
+    storage::recovery_report report{};
+};
+
+/// What the queues of one broker share: time, memory, names, deadlines, the journal.
 ///
 /// Lock order: a queue's lock, then the deadline list's, or the sleepers' and a parking spot's;
 /// the names' lock is held alone.
@@ -121,11 +156,24 @@ public:
     using queue_type = queue_core<Runtime>;
     using clock_type = typename Runtime::clock;
 
-    broker_core(clock_type clock, broker_options options, std::uint64_t seed)
+    broker_core(
+        clock_type clock, broker_options options, std::uint64_t seed, broker_journaling kept = {})
         : clock_{clock}
         , options_{std::move(options)}
         , budget_{std::make_shared<core::memory_budget<Runtime>>(options_.memory_limit)}
-        , seed_{seed} {}
+        , seed_{seed}
+        , journal_{std::move(kept.journal)}
+        , report_{std::move(kept.report)}
+        , kept_{std::move(kept.state)}
+        , upkeep_{
+              *this,
+              journal_.get(),
+              options_.journal.segment_bytes,
+              report_.segments > 2 ? 0 : options_.journal.segment_bytes} {
+        for (const auto& [number, queue] : kept_.queues) {
+            unopened_.emplace(queue.definition.name, number);
+        }
+    }
 
     [[nodiscard]] clock_type& clock() noexcept { return clock_; }
     [[nodiscard]] core::memory_budget<Runtime>& budget() noexcept { return *budget_; }
@@ -151,22 +199,140 @@ public:
     void count_swallowed() noexcept { swallowed_.fetch_add(1); }
     [[nodiscard]] std::uint64_t swallowed() const noexcept { return swallowed_.load(); }
 
-    // Names
+    // Journal
 
-    enum class lookup : std::uint8_t { find, open };
+    /// Null: everything is in memory alone.
+    [[nodiscard]] const std::shared_ptr<storage::broker_journal>& journal() const noexcept {
+        return journal_;
+    }
+    [[nodiscard]] const storage::recovery_report& report() const noexcept { return report_; }
+
+    /// Returns when a record has come as far as its sender wants. What is not known to be there is
+    /// an error, `journal_failed` first of all: then it may be there, or not.
+    ///
+    /// True: from now on it takes a timer to sync in time.
+    bool confirm(std::uint64_t record, durability wanted, error_code& ec) {
+        bool needs_timer = false;
+        ec = {};
+        if (record == 0) {
+            ec = errc::journal_failed;
+            return false;
+        }
+        switch (wanted.level()) {
+        case durability_level::accepted: break;
+        case durability_level::written:
+            journal_->port().wait(record, storage::reached::written, ec);
+            break;
+        case durability_level::interval:
+            journal_->port().wait(record, storage::reached::written, ec);
+            needs_timer = sync_by(saturating_add(clock_.now(), wanted.interval()));
+            break;
+        case durability_level::synced:
+            journal_->port().wait(record, storage::reached::synced, ec);
+            break;
+        }
+        if (ec) {
+            ec = errc::journal_failed;
+        }
+        return needs_timer;
+    }
+    /// Before a message is shown to somebody. An error is one of the journal's, and was or will be
+    /// told to who sends; what is there already is handed out all the same.
+    void make_written(std::uint64_t record) noexcept {
+        error_code ec;
+        journal_->port().wait(record, storage::reached::written, ec);
+    }
+    /// Everything so far survives the process, or a loss of power.
+    void flush(storage::reached how_far, error_code& ec) {
+        ec = {};
+        if (journal_ != nullptr) {
+            journal_->port().wait(journal_->port().last(), how_far, ec);
+        }
+    }
+    /// Whoever has nothing to do writes what nobody waits for: acknowledgements.
+    void flush_idle() noexcept {
+        if (journal_ != nullptr) {
+            make_written(journal_->port().last());
+        }
+    }
+    /// Does a little of what keeps the journal short, if there is something to do.
+    void keep_up() noexcept {
+        if (upkeep_.is_wanted()) {
+            upkeep_.step();
+        }
+    }
+    /// There is no space: makes some with the next chance.
+    void want_space() noexcept { upkeep_.hurry(); }
+
+    // For the upkeep
+
+    [[nodiscard]] std::vector<std::uint64_t> unopened_numbers() const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::uint64_t> all;
+        for (const auto& [name, number] : unopened_) {
+            all.push_back(number);
+        }
+        return all;
+    }
+    [[nodiscard]] std::vector<std::shared_ptr<queue_type>>
+    queues_kept_as(std::uint64_t number) const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::shared_ptr<queue_type>> all;
+        if (const auto it = kept_as_.find(number); it != kept_as_.end()) {
+            all.push_back(it->second);
+        }
+        return all;
+    }
+    /// Makes a record that says again what a queue is that nobody has opened, and which messages it
+    /// has from that id on, at most `max`; moves `from` on. False: it is no such queue.
+    [[nodiscard]] bool list_unopened(
+        std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record);
+    /// Stores a message anew that is stored at `from`, if it is still there and wanted.
+    bool store_again(
+        std::uint64_t queue,
+        std::uint64_t id,
+        storage::record_location from,
+        const storage::stored_content& content,
+        std::vector<std::byte>& record,
+        error_code& ec);
+
+    /// Everything that can be written is; then the journal is closed in good order.
+    void close_journal() noexcept {
+        if (journal_ != nullptr) {
+            upkeep_.finish();
+            is_journal_closed_.store(true);
+            error_code ec; // what could not be synced was told to whoever waited for it
+            journal_->port().close(ec);
+        }
+    }
+    /// From then on nothing is kept any more, and nobody minds.
+    [[nodiscard]] bool is_journal_closed() const noexcept { return is_journal_closed_.load(); }
+    void count_unwritten() noexcept { unwritten_.fetch_add(1); }
+    [[nodiscard]] std::uint64_t unwritten() const noexcept { return unwritten_.load(); }
+
+    // Names
 
     [[nodiscard]] std::shared_ptr<queue_type> find(std::string_view name) const {
         std::lock_guard guard{names_mutex_};
         const auto it = names_.find(name);
         return it == names_.end() ? nullptr : it->second;
     }
+    /// Those that are kept and that nobody has opened yet as well.
     [[nodiscard]] std::vector<std::string> names() const {
         std::lock_guard guard{names_mutex_};
         std::vector<std::string> all;
         for (const auto& [name, queue] : names_) {
             all.push_back(name);
         }
+        for (const auto& [name, number] : unopened_) {
+            all.push_back(name);
+        }
+        std::sort(all.begin(), all.end());
         return all;
+    }
+    [[nodiscard]] bool is_unopened(std::string_view name) const {
+        std::lock_guard guard{names_mutex_};
+        return unopened_.find(name) != unopened_.end();
     }
     [[nodiscard]] std::vector<std::shared_ptr<queue_type>> queues() const {
         std::lock_guard guard{names_mutex_};
@@ -180,54 +346,36 @@ public:
     /// Opens or creates. With `options`, an existing queue must have been made with the same.
     [[nodiscard]] std::shared_ptr<queue_type>
     open(std::string_view name, message_type type, const queue_options* options, failure& failed) {
-        static const queue_options defaults{};
-        std::lock_guard guard{names_mutex_};
-        if (closed_) {
-            failed = {errc::closed, "the broker is closed"};
-            return nullptr;
-        }
-        if (const auto it = names_.find(name); it != names_.end()) {
-            failed = mismatch(*it->second, type, options);
-            return failed ? nullptr : it->second;
-        }
-        const queue_options& wanted = options != nullptr ? *options : defaults;
-        failed = validate_name(name);
-        if (!failed) {
-            failed = validate(wanted);
-        }
-        if (!failed) {
-            failed = check_dead_letter(name, type, wanted);
-        }
-        if (failed) {
-            return nullptr;
-        }
-        auto made = add(name, type, wanted);
-        if (!wanted.dead_letter.is_discard()) {
-            const std::string target =
-                wanted.dead_letter.is_unset() ? default_name(name) : wanted.dead_letter.name();
-            if (names_.find(target) == names_.end()) {
-                add(target, type, dead_letter_options());
-            }
-        }
-        return made;
+        woken_queues woken;
+        auto q = open_locked(name, type, options, woken, failed);
+        finish(woken);
+        return q;
     }
 
     /// The queue for dead letters of that name, made if it is missing.
     [[nodiscard]] std::shared_ptr<queue_type>
     dead_letter_queue(const std::string& name, message_type type, errc& failed) {
-        std::lock_guard guard{names_mutex_};
-        if (closed_) {
-            failed = errc::closed;
-            return nullptr;
-        }
-        if (const auto it = names_.find(name); it != names_.end()) {
-            if (!(type_of(*it->second) == type)) {
-                failed = errc::type_mismatch;
+        woken_queues woken;
+        std::shared_ptr<queue_type> q;
+        {
+            std::lock_guard guard{names_mutex_};
+            if (closed_) {
+                failed = errc::closed;
                 return nullptr;
             }
-            return it->second;
+            if (const auto it = names_.find(name); it != names_.end()) {
+                if (!(type_of(*it->second) == type)) {
+                    failed = errc::type_mismatch;
+                    return nullptr;
+                }
+                return it->second;
+            }
+            failure why;
+            q = add(name, type, dead_letter_options(), nullptr, woken, why);
+            failed = q != nullptr ? errc{} : static_cast<errc>(why.code.value());
         }
-        return add(name, type, dead_letter_options());
+        finish(woken);
+        return q;
     }
 
     /// Removes the name. The queue itself lives on in its handles.
@@ -239,7 +387,17 @@ public:
         }
         auto q = it->second;
         names_.erase(it);
+        std::erase_if(kept_as_, [&](const auto& entry) { return entry.second == q; });
         return q;
+    }
+    /// Deletes a kept queue that nobody has opened. Errors: as of the journal.
+    void remove_unopened(std::string_view name, error_code& ec);
+    /// Says in the journal that a queue is gone.
+    void write_deleted(std::uint64_t kept_as, error_code& ec) {
+        std::vector<std::byte> record;
+        storage::entry_writer{record, journal_->wall()}.deleted(kept_as);
+        storage::record_location where;
+        (void)journal_->append(record, where, ec);
     }
 
     /// From now on nothing can be opened. Returns what there is, to the first caller alone.
@@ -258,6 +416,7 @@ public:
         {
             std::lock_guard guard{names_mutex_};
             gone.swap(names_);
+            kept_as_.clear();
         }
         std::lock_guard guard{due_mutex_};
         due_queues_.clear();
@@ -413,7 +572,8 @@ private:
     }
 
     void publish_due() noexcept {
-        const time_point next = due_queues_.empty() ? never : due_queues_.begin()->first;
+        const time_point next =
+            std::min(sync_due_, due_queues_.empty() ? never : due_queues_.begin()->first);
         due_.store(next.time_since_epoch().count());
         // The coarse clock may be late by its resolution: from then on the exact one is asked.
         maybe_due_.store(
@@ -423,6 +583,10 @@ private:
 
     [[nodiscard]] static std::string default_name(std::string_view queue) {
         return std::string{queue} + ".dead";
+    }
+    /// Where messages of a queue go that its codec cannot read.
+    [[nodiscard]] static std::string undecodable_name(std::string_view queue) {
+        return std::string{queue.substr(0, 230)} + ".undecodable";
     }
     /// Dead letters stay until somebody takes them out.
     [[nodiscard]] static queue_options dead_letter_options() {
@@ -448,6 +612,14 @@ private:
             return f;
         }
         const auto it = names_.find(target);
+        const auto kept = unopened_.find(target);
+        if (kept != unopened_.end() && type.ops->format != nullptr &&
+            kept_.queues.at(kept->second).definition.format != type.ops->format()) {
+            return {
+                errc::type_mismatch,
+                "queue '" + std::string{name} + "' sends dead letters to '" + target +
+                    "', which holds messages of another format"};
+        }
         if (it != names_.end() && !(type_of(*it->second) == type)) {
             return {
                 errc::type_mismatch,
@@ -458,12 +630,101 @@ private:
         return {};
     }
 
-    std::shared_ptr<queue_type>
-    add(std::string_view name, message_type type, const queue_options& options) {
-        auto q = std::make_shared<queue_type>(
-            this->shared_from_this(), std::string{name}, type, options, ++queues_made_);
-        names_.emplace(std::string{name}, q);
-        return q;
+    /// Queues that were made or woken, and what is to be done about them once no lock is held.
+    using woken_queues = std::vector<std::function<void()>>;
+    static void finish(const woken_queues& woken) {
+        for (const auto& f : woken) {
+            f();
+        }
+    }
+
+    [[nodiscard]] std::shared_ptr<queue_type> open_locked(
+        std::string_view name,
+        message_type type,
+        const queue_options* options,
+        woken_queues& woken,
+        failure& failed) {
+        static const queue_options defaults{};
+        std::lock_guard guard{names_mutex_};
+        if (closed_) {
+            failed = {errc::closed, "the broker is closed"};
+            return nullptr;
+        }
+        if (const auto it = names_.find(name); it != names_.end()) {
+            failed = mismatch(*it->second, type, options);
+            return failed ? nullptr : it->second;
+        }
+        const auto kept = unopened_.find(name);
+        const queue_options& wanted = kept != unopened_.end()
+                                          ? kept_.queues.at(kept->second).definition.options
+                                      : options != nullptr ? *options
+                                                           : defaults;
+        failed = validate_name(name);
+        if (!failed) {
+            failed = validate(wanted);
+        }
+        if (!failed) {
+            failed = check_dead_letter(name, type, wanted);
+        }
+        if (failed) {
+            return nullptr;
+        }
+        const queue_options copy = wanted; // it may be read out of what is kept
+        auto made = add(name, type, copy, options, woken, failed);
+        if (made != nullptr && !copy.dead_letter.is_discard()) {
+            const std::string target =
+                copy.dead_letter.is_unset() ? default_name(name) : copy.dead_letter.name();
+            if (names_.find(target) == names_.end()) {
+                failure ignored; // it is made when it is needed
+                (void)add(target, type, dead_letter_options(), nullptr, woken, ignored);
+            }
+        }
+        return made;
+    }
+
+    /// Makes a queue, or wakes one that is kept, which must have been made with `asked_for` as
+    /// well, if there are any.
+    [[nodiscard]] std::shared_ptr<queue_type>
+    add(std::string_view name,
+        message_type type,
+        const queue_options& options,
+        const queue_options* asked_for,
+        woken_queues& woken,
+        failure& failed);
+    [[nodiscard]] std::shared_ptr<queue_type> wake(
+        std::uint64_t number,
+        message_type type,
+        const queue_options* asked_for,
+        woken_queues& woken,
+        failure& failed);
+
+    /// Before that moment, everything so far has to be on the device. True: nothing had to before.
+    [[nodiscard]] bool sync_by(time_point when) {
+        bool is_first = false;
+        bool is_earlier = false;
+        {
+            std::lock_guard guard{due_mutex_};
+            is_first = sync_due_ == never;
+            if (when < sync_due_) {
+                sync_due_ = when;
+                is_earlier = due_queues_.empty() || when < due_queues_.begin()->first;
+                publish_due();
+            }
+        }
+        if (is_earlier) {
+            wake_timekeeper();
+        }
+        return is_first;
+    }
+    /// Whoever sleeps until the next deadline looks again when that is.
+    void wake_timekeeper() {
+        std::lock_guard guard{sleepers_mutex_};
+        if (!sleepers_.empty()) {
+            sleepers_.front().spot.poke();
+        }
+        if (set_timer_ && has_async_users()) {
+            set_timer_();
+        }
     }
 
     clock_type clock_;
@@ -472,15 +733,25 @@ private:
     std::uint64_t seed_;
     typename Runtime::template atomic<std::uint64_t> swallowed_{0};
 
+    std::shared_ptr<storage::broker_journal> journal_;
+    storage::recovery_report report_;
+    typename Runtime::template atomic<std::uint64_t> unwritten_{0};
+    typename Runtime::template atomic<bool> is_journal_closed_{false};
+
     mutable typename Runtime::mutex names_mutex_{};
     std::map<std::string, std::shared_ptr<queue_type>, std::less<>> names_{};
     std::uint64_t queues_made_ = 0;
     dead_letter_target default_dead_letter_{};
     bool closed_ = false;
+    storage::kept_state kept_; ///< Queues of an earlier broker, until somebody opens them.
+    std::map<std::string, std::uint64_t, std::less<>> unopened_{};
+    std::map<std::uint64_t, std::shared_ptr<queue_type>> kept_as_{}; ///< Those that are open.
+    journal_upkeep<broker_core> upkeep_;
 
     typename Runtime::mutex due_mutex_{};
     std::set<std::pair<time_point, std::pair<std::uint64_t, queue_type*>>> due_queues_{};
     std::map<std::uint64_t, time_point> due_of_{};
+    time_point sync_due_ = never; ///< What was written by now has to be on the device by then.
 
     typename Runtime::mutex sleepers_mutex_{};
     boost::intrusive::list<sleeper<Runtime>> sleepers_{};

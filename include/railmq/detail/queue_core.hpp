@@ -3,6 +3,8 @@
 
 #include <railmq/core/queue_machine.hpp>
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/queue_journal.hpp>
+#include <railmq/storage/kept_state.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -10,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,12 +53,14 @@ public:
     using broker_type = broker_core<Runtime>;
     using place_type = core::place<Runtime>;
 
+    /// `kept_as`: its number in the broker's journal, if there is one.
     queue_core(
         std::shared_ptr<broker_type> broker,
         std::string name,
         message_type type,
         queue_options options,
-        std::uint64_t number)
+        std::uint64_t number,
+        std::uint64_t kept_as)
         : broker_{std::move(broker)}
         , type_{type}
         , number_{number}
@@ -66,7 +71,12 @@ public:
               std::move(options),
               broker_->budget(),
               broker_->seed_for(number),
-              broker_->is_listening()} {}
+              broker_->is_listening(),
+              kept_as != 0} {
+        if (kept_as != 0) {
+            kept_ = std::make_unique<queue_journal<Runtime>>(broker_->journal(), kept_as);
+        }
+    }
     queue_core(const queue_core&) = delete;
     queue_core& operator=(const queue_core&) = delete;
     ~queue_core() { broker_->forget_due(*this); }
@@ -84,12 +94,34 @@ public:
     [[nodiscard]] auto& ring() noexcept { return machine_.ring(); }
     [[nodiscard]] auto& mutex() noexcept { return mutex_; }
 
+    /// Whether what happens here is kept in a journal.
+    [[nodiscard]] bool is_kept() const noexcept { return kept_ != nullptr; }
+    /// Only under the lock.
+    [[nodiscard]] queue_journal<Runtime>& kept() noexcept { return *kept_; }
+    [[nodiscard]] effects_type make_effects() const noexcept {
+        return effects_type{broker_->is_listening(), is_kept()};
+    }
+
+    /// Whether a message of that many bytes could be kept: `no_space`, `message_too_large` or
+    /// `journal_failed` otherwise.
+    [[nodiscard]] errc check_room(std::size_t bytes) {
+        error_code ec;
+        if (is_kept() && !kept_->journal().port().has_room(bytes + 256, ec)) {
+            if (ec == errc::no_space) {
+                broker_->want_space();
+            }
+            return static_cast<errc>(ec.value());
+        }
+        return errc{};
+    }
+
     /// Runs `f(machine, now, effects)` under the lock, then everything that follows from it.
     template <class F>
     auto locked(F&& f) {
-        effects_type fx{broker_->is_listening()};
+        effects_type fx = make_effects();
         after finish{*this, fx};
         std::lock_guard guard{mutex_};
+        const write_later write{*this, fx};
         const time_point now = broker_->clock().now();
         lower_due_later lower{*this, now};
         return f(machine_, now, fx);
@@ -139,6 +171,28 @@ public:
         return settled;
     }
 
+    /// Acknowledges leases of one consumer together. Calls `settled(i)` for each that this settled.
+    template <class Settled>
+    void ack_together(std::span<const lease_type> leases, Settled&& settled) {
+        auto* state = static_cast<state_type*>(leases.front().holder);
+        const auto keep = state->queue;
+        if (broker_->is_due()) {
+            broker_->catch_up();
+        }
+        bool gone = false;
+        locked([&](machine_type& m, time_point now, effects_type& fx) {
+            for (std::size_t i = 0; i < leases.size(); ++i) {
+                if (m.settle(leases[i], {}, now, fx)) {
+                    settled(i);
+                }
+            }
+            gone = state->is_closed && m.remove_if_unreferenced(*state);
+        });
+        if (gone) {
+            delete state;
+        }
+    }
+
     /// A message was acknowledged on the fast path while somebody began to want to know.
     void count_settled(const lease_type& l) {
         after_settling(l, [&](machine_type& m, time_point now, effects_type& fx) {
@@ -186,9 +240,10 @@ public:
     /// What is due in this queue happens. Called by the broker, which has taken the queue off its
     /// list of due ones.
     void run_due(time_point now) {
-        effects_type fx{broker_->is_listening()};
+        effects_type fx = make_effects();
         after finish{*this, fx};
         std::lock_guard guard{mutex_};
+        const write_later write{*this, fx};
         // First forget the old deadline, then look: a consumer that takes a message meanwhile
         // either is seen here, since it moved `next` before, or sees `never` and lowers it again.
         due_.store(never.time_since_epoch().count(), std::memory_order_seq_cst);
@@ -215,6 +270,11 @@ public:
 
     /// Carries out what the machine decided. No lock is held.
     void finish(effects_type& fx) noexcept {
+        if (fx.record != 0 && !fx.completed.empty()) {
+            // Nobody gets a message before it is written that he has got it: one that ends the
+            // process must not come again and again.
+            broker_->make_written(fx.record);
+        }
         end_payloads(fx);
         for (auto& s : fx.stops) {
             s.request_stop();
@@ -231,8 +291,83 @@ public:
         for (core::waiter* w : fx.completed) {
             w->complete(w);
         }
+        broker_->keep_up();
     }
 
+    /// The bytes that a payload is kept as; none where nothing is kept. False: its codec threw.
+    [[nodiscard]] bool encode(place_type p, std::vector<std::byte>& out) noexcept {
+        if (!is_kept()) {
+            return true;
+        }
+        try {
+            machine_.store().ops().encode(machine_.store().payload(p), out);
+            return true;
+        } catch (...) {
+            broker_->count_swallowed();
+            return false;
+        }
+    }
+
+    /// Writes what has changed in two queues of one broker, whose locks are held, so that all of it
+    /// is kept or nothing. The second may be missing.
+    static void
+    write_together(queue_core& a, effects_type& fx_a, queue_core* b, effects_type* fx_b) noexcept;
+
+    struct write_later {
+        queue_core& queue;
+        effects_type& fx;
+        ~write_later() { write_together(queue, fx, nullptr, nullptr); }
+        write_later(queue_core& q, effects_type& e) noexcept
+            : queue{q}
+            , fx{e} {}
+        write_later(const write_later&) = delete;
+        write_later& operator=(const write_later&) = delete;
+    };
+
+    /// A message whose bytes are no value of this queue's type.
+    struct undecodable {
+        core::message_image image{};
+        std::vector<std::byte> payload{};
+    };
+    /// Both in detail/kept_queues.hpp. Takes its messages back as the journal kept them; nobody
+    /// else knows the queue yet. What cannot be decoded stays stored, for `set_aside`. Errors:
+    /// `journal_corrupt`, `io_error`, `memory_limit`.
+    [[nodiscard]] errc restore(
+        storage::kept_queue& from,
+        bool was_closed,
+        effects_type& fx,
+        std::vector<undecodable>& bad);
+    /// Moves a message that could not be decoded into a queue of bytes.
+    void set_aside(undecodable& m, queue_core& to);
+
+    // The journal's upkeep, with the lock taken
+
+    /// Writes again what the queue is, and which messages it has from that id on, at most `max`;
+    /// moves `from` on. False: it could not be written.
+    static constexpr std::uint64_t no_more = queue_journal<Runtime>::no_more;
+    [[nodiscard]] bool
+    list_again(std::uint64_t& from, std::size_t max, std::vector<std::byte>& record) {
+        const std::lock_guard guard{mutex_};
+        record.clear();
+        if (from == 0) {
+            kept_->put_definition(machine_, type_.ops->format(), asked_for_, record);
+        }
+        from = kept_->put_range(machine_, from, max, record);
+        storage::record_location where;
+        error_code ec;
+        return kept_->journal().append(record, where, ec) != 0;
+    }
+    bool store_again(
+        std::uint64_t id,
+        storage::record_location from,
+        const storage::stored_content& content,
+        std::vector<std::byte>& record,
+        error_code& ec) {
+        const std::lock_guard guard{mutex_};
+        return kept_->store_again(machine_, id, from, content, record, ec);
+    }
+
+    /// In detail/dead_letters.hpp.
     /// Moves every message that can be moved to the dead-letter queue, each in one step under both
     /// locks, so that it is never in both queues and never in neither.
     void move_dying();
@@ -318,165 +453,97 @@ private:
     queue_options asked_for_;
     typename Runtime::mutex mutex_{};
     machine_type machine_;
+    std::unique_ptr<queue_journal<Runtime>> kept_{};
+    std::vector<std::byte> record_{}; ///< The one that is being made.
     alignas(64) atomic_due due_{never.time_since_epoch().count()};
 };
 
-/// One dying message: to `target`, or to nowhere when it is null and `unusable` is no error.
-/// False: none is left.
 template <class Runtime>
-bool queue_core<Runtime>::move_one_death(
-    queue_core* target, std::string_view target_name, errc unusable) {
-    effects_type fx{broker_->is_listening()};
-    effects_type target_fx{broker_->is_listening()};
-    const auto lock_both = [&](auto&& body) {
-        if (target != nullptr && target != this) {
-            std::scoped_lock both{mutex_, target->mutex_};
-            return body();
-        }
-        std::lock_guard one{mutex_};
-        return body();
-    };
-    const bool moved = lock_both([&] {
-        const auto m = machine_.next_dying();
-        if (!m) {
-            return false;
-        }
-        const time_point now = broker_->clock().now();
-        lower_due_later lower{*this, now};
-        auto& store = machine_.store();
-        core::message_details& d = *m->where.at->details();
-        const std::uint64_t id = store.public_id(m->where);
-        const std::uint32_t handed_out = m->where.at->load().tag();
-        death entry{};
-        entry.queue = name();
-        entry.reason = m->reason;
-        entry.last_at = now;
-        entry.detail = d.dying_detail;
-        entry.routing_key = d.props ? d.props->routing_key : std::string{};
-        entry.delivery_count = handed_out;
-        entry.failure_count = d.failures.failures;
-        entry.message_id = id;
-        entry.time_to_live = d.props ? d.props->time_to_live : std::nullopt;
-        auto history = d.deaths ? std::make_unique<death_history>(*d.deaths)
-                                : std::make_unique<death_history>();
-        history->record(std::move(entry));
-        const bool cycle =
-            !target_name.empty() && !is_explicit(m->reason) && history->is_cycle(target_name);
-        if (cycle || (target == nullptr && unusable == errc{})) {
-            if (fx.listening) {
-                notices::dropped n{};
-                n.queue = name();
-                n.at = now;
-                n.id = id;
-                n.reason = m->reason;
-                n.cycle = cycle;
-                fx.note(std::move(n));
-            }
-            using fate = typename machine_type::fate;
-            machine_.finish_death(*m, cycle ? fate::cycle : fate::discarded, true, now, fx);
-            return true;
-        }
-        errc e = unusable;
-        const bool pinned = m->where.at->load().pins() != 0;
-        if (target != nullptr) {
-            auto fresh = std::make_unique<core::message_details>();
-            fresh->deaths = std::move(history);
-            if (d.props) {
-                fresh->props = std::make_unique<railmq::properties>(*d.props);
-                fresh->props->time_to_live.reset(); // RabbitMQ: it must not expire again
-                fresh->props->delay = duration::zero();
-            }
-            typename queue_core::lower_due_later target_lower{*target, now};
-            if (pinned) {
-                // An old handle may be reading it, so the dead letter is a copy.
-                const auto& ops = store.ops();
-                const std::align_val_t align{std::max<std::size_t>(ops.align, alignof(void*))};
-                void* space = ::operator new(ops.size, align);
-                bool has_copy = false;
-                try {
-                    ops.copy(space, store.payload(m->where));
-                    has_copy = true;
-                    e = target->machine_.adopt(space, fresh, now, target_fx);
-                } catch (...) {
-                    e = errc::memory_limit;
-                }
-                if (has_copy && e != errc{} && ops.destroy != nullptr) {
-                    ops.destroy(space);
-                }
-                ::operator delete(space, align);
-            } else {
-                try {
-                    e = target->machine_.adopt(store.payload(m->where), fresh, now, target_fx);
-                } catch (...) {
-                    e = errc::memory_limit; // the payload's move failed; it is still here
-                }
-            }
-        }
-        if (e == errc{}) {
-            if (fx.listening) {
-                notices::dead_lettered n{};
-                n.queue = name();
-                n.at = now;
-                n.id = id;
-                n.reason = m->reason;
-                n.delivery_count = handed_out;
-                n.detail = d.dying_detail;
-                n.target = std::string{target_name};
-                fx.note(std::move(n));
-            }
-            machine_.finish_death(*m, machine_type::fate::dead_lettered, pinned, now, fx);
-        } else {
-            if (fx.listening) {
-                notices::dead_letter_refused n{};
-                n.queue = name();
-                n.at = now;
-                n.id = id;
-                n.code = e;
-                n.target = std::string{target_name};
-                fx.note(std::move(n));
-            }
-            machine_.postpone_death(*m, now);
-        }
-        return true;
-    });
-    finish(fx);
-    if (target != nullptr) {
-        target->finish(target_fx);
+void queue_core<Runtime>::write_together(
+    queue_core& a, effects_type& fx_a, queue_core* b, effects_type* fx_b) noexcept {
+    if (!fx_a.keeping || a.broker_->is_journal_closed()) {
+        return;
     }
-    return moved;
-}
-
-template <class Runtime>
-void queue_core<Runtime>::move_dying() {
-    for (;;) {
-        dead_letter_target where;
-        {
-            std::lock_guard guard{mutex_};
-            where = machine_.options().dead_letter;
+    auto& journal = a.kept_->journal();
+    const bool has_more = b != nullptr && b != &a;
+    std::uint64_t number = 0;
+    error_code ec;
+    try {
+        a.record_.clear();
+        if (b == &a) { // a dead letter that stays in its queue
+            fx_a.changes.insert(fx_a.changes.end(), fx_b->changes.begin(), fx_b->changes.end());
+            fx_b->changes.clear();
         }
-        if (where.is_unset()) {
-            where = broker_->default_dead_letter(name());
+        a.kept_->put(a.machine_, fx_a, a.record_);
+        if (has_more) {
+            b->kept_->put(b->machine_, *fx_b, a.record_);
         }
-        if (where.is_discard()) {
-            if (!move_one_death(nullptr, {}, errc{})) {
-                return;
+        if (!a.record_.empty()) {
+            storage::record_location where;
+            number = journal.append(a.record_, where, ec);
+            if (number != 0) {
+                a.kept_->written(where);
+                if (has_more) {
+                    b->kept_->written(where);
+                }
             }
-            continue;
+        } else if (
+            fx_a.wanted_at != nullptr || !fx_a.completed.empty() ||
+            (fx_b != nullptr && !fx_b->completed.empty())) {
+            number = journal.port().last();
         }
-        errc why{};
-        const auto target = broker_->dead_letter_queue(where.name(), type_, why);
-        if (!move_one_death(target.get(), where.name(), why)) {
-            return;
+    } catch (...) {
+        ec = errc::memory_limit;
+        number = 0;
+    }
+    if (ec) {
+        a.kept_->not_written();
+        if (has_more) {
+            b->kept_->not_written();
+        }
+        a.broker_->count_unwritten();
+        notices::unwritten n{};
+        n.queue = a.name();
+        n.at = a.broker_->clock().now();
+        n.code = static_cast<errc>(ec.value());
+        try {
+            fx_a.note(std::move(n));
+        } catch (...) {
+            a.broker_->count_swallowed();
+        }
+    }
+    for (effects_type* fx : {&fx_a, fx_b}) {
+        if (fx != nullptr) {
+            fx->record = number;
+            fx->changes.clear();
+            for (core::waiter* w : fx->completed) {
+                w->record = number;
+            }
+            if (fx->wanted_at != nullptr) {
+                *fx->wanted_at = number;
+            }
         }
     }
 }
 
 template <class Runtime>
 void broker_core<Runtime>::run_due(time_point now) {
+    bool is_to_sync = false;
     for (;;) {
         std::shared_ptr<queue_type> q;
+        if (std::exchange(is_to_sync, false)) {
+            error_code ec; // a failed journal tells so to whoever sends
+            flush(storage::reached::synced, ec);
+            leave_async_timer();
+        }
         {
             std::lock_guard guard{due_mutex_};
+            if (sync_due_ <= now) {
+                sync_due_ = never;
+                publish_due();
+                is_to_sync = true;
+                continue;
+            }
             if (due_queues_.empty() || due_queues_.begin()->first > now) {
                 return;
             }
@@ -512,13 +579,7 @@ void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
         publish_due();
     }
     if (earlier) {
-        std::lock_guard guard{sleepers_mutex_};
-        if (!sleepers_.empty()) {
-            sleepers_.front().spot.poke();
-        }
-        if (set_timer_ && has_async_users()) {
-            set_timer_();
-        }
+        wake_timekeeper();
     }
 }
 
@@ -540,8 +601,8 @@ time_point broker_core<Runtime>::next_due() {
         time_point noted = never;
         {
             std::lock_guard guard{due_mutex_};
-            if (due_queues_.empty()) {
-                return never;
+            if (due_queues_.empty() || sync_due_ <= due_queues_.begin()->first) {
+                return sync_due_;
             }
             noted = due_queues_.begin()->first;
             q = due_queues_.begin()->second.second->weak_from_this().lock();

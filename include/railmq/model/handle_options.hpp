@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace railmq {
@@ -35,8 +36,52 @@ struct consumer_options {
     std::string name{};
 };
 
+/// How far a message has to have come before its sender is told that it is safe.
+enum class durability_level : unsigned char {
+    accepted, ///< In the broker's memory: gone with the process.
+    written,  ///< With the operating system: survives the end of the process, however it ends.
+    interval, ///< Written, and on the device within a time: a loss of power takes no more than
+              ///< that.
+    synced,   ///< On the device: survives the loss of power.
+};
+
+/// A `durability_level`, with the time where there is one:
+/// `.durability = railmq::durability::interval(50ms)`.
+class durability {
+public:
+    /// `synced`: the safest.
+    constexpr durability() noexcept = default;
+
+    static const durability accepted;
+    static const durability written;
+    static const durability synced;
+    [[nodiscard]] static constexpr durability interval(duration at_most) noexcept {
+        return durability{durability_level::interval, at_most};
+    }
+
+    [[nodiscard]] constexpr durability_level level() const noexcept { return level_; }
+    [[nodiscard]] constexpr duration interval() const noexcept { return interval_; }
+
+    friend constexpr bool operator==(const durability&, const durability&) = default;
+
+private:
+    explicit constexpr durability(durability_level l, duration t = duration::zero()) noexcept
+        : level_{l}
+        , interval_{t} {}
+
+    durability_level level_ = durability_level::synced;
+    duration interval_{0};
+};
+
+inline constexpr durability durability::accepted{durability_level::accepted};
+inline constexpr durability durability::written{durability_level::written};
+inline constexpr durability durability::synced{durability_level::synced};
+
 /// How a producer sends.
 struct producer_options {
+    /// How far its sends have to have come before they return, in a broker with a directory; none:
+    /// as the broker says. Without a directory nothing survives the process, whatever it says.
+    std::optional<railmq::durability> durability{};
     /// The largest payload, in bytes: `errc::message_too_large` above it.
     std::size_t max_message_bytes = std::size_t{1} << 20;
 };

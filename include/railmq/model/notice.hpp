@@ -91,6 +91,11 @@ struct consumer_activated : event {
 struct queue_closed : event {
     std::uint64_t undelivered = 0;
 };
+/// What happened could not be written to the journal: after a restart it will not have happened.
+/// With `no_space` the journal goes on as soon as there is space; else it has failed for good.
+struct unwritten : event {
+    errc code{};
+};
 
 } // namespace notices
 
@@ -112,7 +117,8 @@ using notice = std::variant<
     notices::consumer_opened,
     notices::consumer_closed,
     notices::consumer_activated,
-    notices::queue_closed>;
+    notices::queue_closed,
+    notices::unwritten>;
 
 /// Gets every notice of a broker, on the thread that caused it, outside every lock: it may call
 /// the broker. What it throws is swallowed and counted. It must be safe to call from as many

@@ -350,6 +350,7 @@ struct simulated : core::single_threaded {
         [[nodiscard]] time_point now() const noexcept { return sim_->now(); }
         [[nodiscard]] time_point coarse_now() const noexcept { return sim_->now(); }
         [[nodiscard]] static constexpr duration resolution() noexcept { return duration::zero(); }
+        [[nodiscard]] time_point wall_now() const noexcept { return sim_->now(); }
         [[nodiscard]] simulation& sim() const noexcept { return *sim_; }
 
     private:

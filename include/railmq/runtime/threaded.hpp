@@ -67,6 +67,10 @@ struct threaded {
         [[nodiscard]] duration resolution() const noexcept {
             return resolution_;
         }
+        /// What the wall shows: for what is read by another process, or after another boot.
+        [[nodiscard]] time_point wall_now() const noexcept {
+            return detail::read_clock(CLOCK_REALTIME);
+        }
 
     private:
         [[nodiscard]] static duration read_resolution() noexcept {

@@ -29,10 +29,11 @@ struct journal_options {
 
 /// What opening a journal found.
 struct recovery_report {
-    std::uint64_t segments = 0;
-    std::uint64_t records = 0; ///< The user's.
-    std::uint64_t epoch = 0;   ///< That has begun with this opening; 1 for a new journal.
-    bool was_closed = false;   ///< The last user closed it; else it was cut off, in whatever way.
+    std::uint64_t segments = 0; ///< That were read.
+    std::uint64_t older = 0;    ///< Segments of which nothing had to be read.
+    std::uint64_t records = 0;  ///< The user's.
+    std::uint64_t epoch = 0;    ///< That has begun with this opening; 1 for a new journal.
+    bool was_closed = false;    ///< The last user closed it; else it was cut off, in whatever way.
     /// What followed the last intact record and had never been confirmed as synced.
     std::uint64_t cut_bytes = 0;
     /// Where there is damage, if opening failed with `journal_corrupt`, or the cut was made.
@@ -58,8 +59,11 @@ struct recovery_report {
 template <directory Directory>
 class journal {
 public:
+    using file_type = typename Directory::file_type;
+
     /// Opens the journal in `where`, or makes one there, of the id `fresh`. Calls
-    /// `visit(number, payload)` for every record in order before it returns.
+    /// `visit(number, payload, location)` for every record in order before it returns, from the
+    /// segment on that `read_from` named last.
     ///
     /// Errors: `journal_locked` while another journal has the directory, in this process or
     /// another; `journal_corrupt` for damage to what had been synced, and `report` says where;
@@ -95,7 +99,125 @@ public:
         if (!make_room(record_size(payload.size()), from_headroom, ec)) {
             return 0;
         }
+        appended_at_ = {header_.number, end_};
         return put(record_kind::data, payload);
+    }
+    /// Where the last record is that was appended.
+    [[nodiscard]] record_location appended_at() const noexcept { return appended_at_; }
+
+    /// Whether a record with such a payload could be appended now, with the space for it reserved.
+    /// Errors as `append`.
+    [[nodiscard]] bool has_room(std::size_t payload, error_code& ec) {
+        if (payload > options_.max_record_bytes) {
+            ec = errc::message_too_large;
+            return false;
+        }
+        return make_room(record_size(payload), false, ec);
+    }
+
+    /// From now on, opening begins to read with that segment: what came before it is said again
+    /// from there on, and all of that is on the device. Syncs.
+    void read_from(std::uint64_t segment, error_code& ec) {
+        if (!make_room(record_size(sizeof(segment)), true, ec)) {
+            return;
+        }
+        put_mark(record_kind::marked, segment);
+        sync(ec);
+        if (!ec) {
+            read_from_ = segment;
+        }
+    }
+    /// The segment with which reading begins.
+    [[nodiscard]] std::uint64_t is_read_from() const noexcept { return read_from_; }
+
+    /// Seals the segment and begins the next one, whatever room is left. Without `has_failed`, an
+    /// error has changed nothing.
+    void roll(error_code& ec) {
+        if (may_go_on(ec)) {
+            begin_segment(ec);
+        }
+    }
+
+    /// What was read of a segment beyond what was asked for.
+    struct read_ahead {
+        std::uint64_t segment = 0;
+        file_type file{};
+        std::uint64_t begin = 0;
+        std::vector<std::byte> bytes{};
+    };
+    /// One record, checked; it must have been written. Its payload is there as long as `ahead` is
+    /// not used for another.
+    ///
+    /// Errors: `journal_corrupt`, when no such record is there any more; `io_error`.
+    /// Thread safety: beside any other call.
+    [[nodiscard]] record_view read(record_location where, read_ahead& ahead, error_code& ec) {
+        ec = {};
+        if (ahead.segment != where.segment) {
+            ahead.segment = 0;
+            ahead.bytes.clear();
+            ahead.file = directory_.open(segment_name(where.segment), open_mode::read, ec);
+            if (ec == boost::system::errc::no_such_file_or_directory) {
+                ec = errc::journal_corrupt;
+                return {};
+            }
+            ahead.segment = ec ? 0 : where.segment;
+        }
+        const auto head = bytes_at(where.offset, record_header::size, ahead, ec);
+        if (ec) {
+            ec = cause(ec);
+            return {};
+        }
+        const record_place place{header_.journal, where.segment, where.offset};
+        const auto h = decode_record(head, place);
+        if (!h || h->length > options_.max_record_bytes) {
+            ec = errc::journal_corrupt;
+            return {};
+        }
+        const std::size_t size = record_header::size + padded(h->length);
+        const auto whole = bytes_at(where.offset, size, ahead, ec);
+        if (ec) {
+            ec = cause(ec);
+            return {};
+        }
+        if (whole.size() != size ||
+            crc32c{whole.subspan(record_header::size)}.value() != h->payload_crc) {
+            ec = errc::journal_corrupt;
+            return {};
+        }
+        return {*h, where.offset, whole.subspan(record_header::size, h->length)};
+    }
+
+    /// The segments there are, and how many bytes each has.
+    [[nodiscard]] std::vector<std::pair<std::uint64_t, std::uint64_t>> segments(error_code& ec) {
+        std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
+        for (const std::string& name : directory_.names(ec)) {
+            const auto number = segment_number(name);
+            if (!number || ec) {
+                continue;
+            }
+            file_type file = directory_.open(name, open_mode::read, ec);
+            const std::uint64_t size = ec ? 0 : file.size(ec);
+            all.emplace_back(*number, size);
+        }
+        if (ec) {
+            ec = cause(ec);
+        }
+        return all;
+    }
+
+    /// Deletes a segment from which nothing has to be read. Until the directory's next sync, which
+    /// comes with the next segment, a crash may bring it back.
+    void remove_segment(std::uint64_t number, error_code& ec) {
+        if (number >= is_read_from()) {
+            ec = errc::invalid_argument;
+            return;
+        }
+        if (may_go_on(ec) && is_ours(ec)) {
+            directory_.remove(segment_name(number), ec);
+            if (ec) {
+                ec = cause(ec);
+            }
+        }
     }
 
     /// Hands everything that was appended to the operating system.
@@ -146,8 +268,8 @@ public:
     /// Syncs, and leaves word that all is in good order. Nothing can be appended afterwards.
     void close(error_code& ec) {
         sync(ec);
-        if (!ec && make_room(record_size(0), true, ec)) {
-            put(record_kind::closed, {});
+        if (!ec && make_room(record_size(sizeof(std::uint64_t)), true, ec)) {
+            put_mark(record_kind::closed, read_from_);
             sync(ec);
         }
         has_failed_ = true;
@@ -163,8 +285,6 @@ public:
     [[nodiscard]] std::uint64_t segment() const noexcept { return header_.number; }
 
 private:
-    using file_type = typename Directory::file_type;
-
     struct recovery;
 
     journal(Directory where, const journal_options& options)
@@ -209,6 +329,12 @@ private:
         ++records_;
         end_ += record.size();
         return last_;
+    }
+
+    void put_mark(record_kind kind, std::uint64_t segment) {
+        std::array<std::byte, sizeof(segment)> payload{};
+        format::store(payload.data(), segment);
+        put(kind, payload);
     }
 
     void flush(bool and_sync, error_code& ec) {
@@ -277,10 +403,30 @@ private:
             return;
         }
         // The seal takes a number as well.
-        const segment_header next{header_.journal, header_.number + 1, epoch_, last_ + 2};
+        const segment_header next{
+            header_.journal,
+            header_.number + 1,
+            epoch_,
+            last_ + 2,
+            read_before(header_.number + 1)};
         // All of it is made under another name, so that a crash or a full disk leaves the journal
         // as it is, and a segment that has its name is complete.
-        file_type file = create(next, ec);
+        file_type file = create(next, options_.headroom_bytes, ec);
+        std::uint64_t headroom = options_.headroom_bytes;
+        if (ec == boost::system::errc::no_space_on_device) {
+            // What is reserved here is of no use any more once the next one is there.
+            error_code undone;
+            const std::uint64_t kept = reserved_;
+            directory_.remove(unfinished_name(), undone);
+            file_.resize(with_seal(end_), undone);
+            headroom /= 2;
+            file = create(next, headroom, ec);
+            if (ec) {
+                directory_.remove(unfinished_name(), undone);
+                allocate(file_, kept, undone);
+            }
+            reserved_ = ec && !undone ? kept : with_seal(end_);
+        }
         if (ec) {
             ec = cause(ec);
             return;
@@ -297,11 +443,11 @@ private:
             fail(ec);
             return;
         }
-        enter(std::move(file), next);
+        enter(std::move(file), next, headroom);
     }
     /// Begins a segment where none is being written.
     void start(const segment_header& next, error_code& ec) {
-        file_type file = create(next, ec);
+        file_type file = create(next, options_.headroom_bytes, ec);
         if (!ec) {
             publish(next, ec);
         }
@@ -309,12 +455,48 @@ private:
             ec = cause(ec);
             return;
         }
-        enter(std::move(file), next);
+        enter(std::move(file), next, options_.headroom_bytes);
+    }
+    [[nodiscard]] std::uint32_t read_before(std::uint64_t segment) const noexcept {
+        return static_cast<std::uint32_t>(segment - read_from_);
+    }
+    /// Reads a whole file.
+    [[nodiscard]] static std::vector<std::byte> contents(file_type& file, error_code& ec) {
+        const std::uint64_t size = file.size(ec);
+        std::vector<std::byte> all;
+        if (!ec && size > std::numeric_limits<std::size_t>::max() / 2) {
+            ec = errc::journal_corrupt;
+        }
+        if (!ec) {
+            all.resize(static_cast<std::size_t>(size));
+            all.resize(read_at(file, 0, all, ec));
+        }
+        if (ec && ec != errc::journal_corrupt) {
+            ec = cause(ec);
+        }
+        return all;
+    }
+    /// Those bytes of the file, or as many as it has, and more for the next time.
+    [[nodiscard]] static std::span<const std::byte>
+    bytes_at(std::uint64_t offset, std::size_t size, read_ahead& ahead, error_code& ec) {
+        const auto is_there = [&] {
+            return offset >= ahead.begin && offset + size <= ahead.begin + ahead.bytes.size();
+        };
+        if (!is_there()) {
+            constexpr std::size_t step = std::size_t{256} << 10;
+            ahead.begin = offset;
+            ahead.bytes.resize(std::max(size, step));
+            ahead.bytes.resize(read_at(ahead.file, offset, ahead.bytes, ec));
+        }
+        return is_there() ? std::span<const std::byte>{ahead.bytes}.subspan(
+                                static_cast<std::size_t>(offset - ahead.begin), size)
+                          : std::span<const std::byte>{};
     }
     [[nodiscard]] static std::string unfinished_name() { return "next.tmp"; }
 
     /// A new segment with nothing in it, synced, under the unfinished name.
-    [[nodiscard]] file_type create(const segment_header& header, error_code& ec) {
+    [[nodiscard]] file_type
+    create(const segment_header& header, std::uint64_t headroom, error_code& ec) {
         file_type file = directory_.open(unfinished_name(), open_mode::create, ec);
         if (ec == boost::system::errc::file_exists) { // an attempt before this one failed
             directory_.remove(unfinished_name(), ec);
@@ -323,7 +505,7 @@ private:
             }
         }
         if (!ec) {
-            allocate(file, segment_header::size + options_.headroom_bytes, ec);
+            allocate(file, segment_header::size + headroom, ec);
         }
         if (!ec) {
             (void)write_at(file, 0, encode(header), ec);
@@ -339,11 +521,11 @@ private:
             directory_.sync(ec);
         }
     }
-    void enter(file_type file, const segment_header& header) noexcept {
+    void enter(file_type file, const segment_header& header, std::uint64_t headroom) noexcept {
         file_ = std::move(file);
         header_ = header;
         end_ = segment_header::size;
-        reserved_ = segment_header::size + options_.headroom_bytes;
+        reserved_ = segment_header::size + headroom;
         records_ = 0;
         chain_ = crc32c{};
     }
@@ -360,6 +542,8 @@ private:
     crc32c chain_{};
     std::vector<std::byte> buffer_{}; ///< Records that are not written yet: the file's next bytes.
     std::vector<std::byte> spare_{};  ///< Keeps its room.
+    record_location appended_at_{};
+    std::uint64_t read_from_ = 1;
     std::uint64_t last_ = 0;
     std::uint64_t written_ = 0;
     std::uint64_t synced_ = 0;
@@ -372,28 +556,40 @@ struct journal<Directory>::recovery {
     journal& self;
     recovery_report& report;
     error_code& ec;
+    std::vector<std::byte> last{}; ///< The last segment, which is looked at first.
 
-    /// Reads a whole file, no longer than any segment may be.
-    [[nodiscard]] std::vector<std::byte> contents(file_type& file) {
-        const std::uint64_t size = file.size(ec);
-        std::vector<std::byte> all;
-        if (!ec && size > std::numeric_limits<std::size_t>::max() / 2) {
-            ec = errc::journal_corrupt;
-        }
-        if (!ec) {
-            all.resize(static_cast<std::size_t>(size));
-            all.resize(read_at(file, 0, all, ec));
-        }
-        if (ec && ec != errc::journal_corrupt) {
-            ec = cause(ec);
-        }
-        return all;
-    }
     void damaged(std::uint64_t number, std::uint64_t offset, std::uint64_t record) {
         report.file = segment_name(number);
         report.offset = offset;
         report.record = record;
         ec = errc::journal_corrupt;
+    }
+
+    /// Where reading has to begin, by the last mark in the last segment, or else by its header.
+    [[nodiscard]] std::uint64_t first_to_read(std::uint64_t number) {
+        file_type file = self.directory_.open(segment_name(number), open_mode::read, ec);
+        if (ec) {
+            ec = cause(ec);
+            return 0;
+        }
+        last = contents(file, ec);
+        segment_header header;
+        if (ec || !accept(number, true, last, header)) {
+            return 0;
+        }
+        std::uint64_t from = number - std::min<std::uint64_t>(header.read_before, number);
+        segment_reader reader{last, header};
+        while (const auto record = reader.next()) {
+            const record_kind kind = record->header.kind;
+            if ((kind == record_kind::closed || kind == record_kind::marked) &&
+                record->payload.size() == sizeof(std::uint64_t)) {
+                from = format::load<std::uint64_t>(record->payload.data());
+            }
+        }
+        if (from == 0 || from > number) {
+            damaged(number, 0, header.first_record);
+        }
+        return from;
     }
 
     /// Reads one segment. What follows its last intact record is damage, but in the last segment,
@@ -406,7 +602,7 @@ struct journal<Directory>::recovery {
             ec = cause(ec);
             return;
         }
-        const std::vector<std::byte> bytes = contents(file);
+        const std::vector<std::byte> bytes = is_last ? std::move(last) : contents(file, ec);
         segment_header header;
         if (ec || !accept(number, is_first, bytes, header)) {
             return;
@@ -418,7 +614,10 @@ struct journal<Directory>::recovery {
             self.last_ = record->header.number;
             if (record->header.kind == record_kind::data) {
                 ++report.records;
-                visit(record->header.number, record->payload);
+                visit(
+                    record->header.number,
+                    record->payload,
+                    record_location{number, record->offset});
             }
         }
         ++report.segments;
@@ -533,9 +732,19 @@ std::optional<journal<Directory>> journal<Directory>::open(
         return std::nullopt;
     }
     recovery reading{self, report, ec};
+    if (!numbers.empty()) {
+        const std::uint64_t from = reading.first_to_read(numbers.back());
+        if (ec) {
+            return std::nullopt;
+        }
+        self.read_from_ = from;
+        const auto first = std::lower_bound(numbers.begin(), numbers.end(), from);
+        report.older = static_cast<std::uint64_t>(first - numbers.begin());
+        numbers.erase(numbers.begin(), first);
+    }
     for (std::size_t i = 0; i < numbers.size() && !ec; ++i) {
-        if (i != 0 && numbers[i] != numbers[i - 1] + 1) {
-            reading.damaged(numbers[i - 1] + 1, 0, self.last_ + 1);
+        if (numbers[i] != self.read_from_ + i) {
+            reading.damaged(self.read_from_ + i, 0, self.last_ + 1);
         } else {
             reading.read(numbers[i], i == 0, i + 1 == numbers.size(), visit);
         }
@@ -548,8 +757,9 @@ std::optional<journal<Directory>> journal<Directory>::open(
         self.header_ = {fresh, 0, 0, 0};
     }
     if (self.end_ == 0) { // none, or the last one is sealed
+        const std::uint64_t next = self.header_.number + 1;
         self.start(
-            {self.header_.journal, self.header_.number + 1, self.epoch_, self.last_ + 1}, ec);
+            {self.header_.journal, next, self.epoch_, self.last_ + 1, self.read_before(next)}, ec);
     }
     self.written_ = self.synced_ = self.last_;
     // A record of the new epoch, so that none of an older one can follow what was read.

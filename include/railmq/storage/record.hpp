@@ -52,6 +52,9 @@ struct segment_header {
     std::uint64_t number = 0;       ///< The segment's, from 1 on; also in the file's name.
     std::uint64_t epoch = 0;        ///< In which it was created.
     std::uint64_t first_record = 0; ///< The number of its first record.
+    /// How many segments before this one the records begin that have to be read; what came before
+    /// them, those say again.
+    std::uint32_t read_before = 0;
 
     friend bool operator==(const segment_header&, const segment_header&) noexcept = default;
 };
@@ -74,6 +77,7 @@ encode(const segment_header& h) noexcept {
     format::store(out.data() + 32, h.number);
     format::store(out.data() + 40, h.epoch);
     format::store(out.data() + 48, h.first_record);
+    format::store(out.data() + 56, h.read_before);
     format::store(out.data() + 60, crc32c{std::span{out}.first(60)}.value());
     return out;
 }
@@ -94,6 +98,7 @@ decode(std::span<const std::byte> in, segment_header& out) noexcept {
     out.number = format::load<std::uint64_t>(in.data() + 32);
     out.epoch = format::load<std::uint64_t>(in.data() + 40);
     out.first_record = format::load<std::uint64_t>(in.data() + 48);
+    out.read_before = format::load<std::uint32_t>(in.data() + 56);
     return header_state::good;
 }
 
@@ -101,13 +106,22 @@ decode(std::span<const std::byte> in, segment_header& out) noexcept {
 enum class record_kind : std::uint16_t {
     data = 1, ///< The user's.
     opened,   ///< The journal was opened: a new epoch begins.
-    closed,   ///< It was closed in good order, and everything before is on the device.
+    closed,   ///< It was closed in good order: everything before is on the device. Also a `marked`.
     sealed,   ///< The last of its segment: `segment_seal`.
+    marked,   ///< Reading may begin with the segment whose number is the payload.
 };
 
-/// Where a record lies. Its checksum covers that, so a block that was written elsewhere, or a long
-/// time ago for another file, is no record here. It covers the journal's id as well, which nobody
-/// knows who sends messages: a payload that looks like a record is none.
+/// Where a record lies in its journal.
+struct record_location {
+    std::uint64_t segment = 0;
+    std::uint64_t offset = 0;
+
+    friend bool operator==(const record_location&, const record_location&) noexcept = default;
+};
+
+/// Where a record lies, of all journals. Its checksum covers that, so a block that was written
+/// elsewhere, or a long time ago for another file, is no record here. It covers the journal's id as
+/// well, which nobody knows who sends messages: a payload that looks like a record is none.
 struct record_place {
     journal_id journal{};
     std::uint64_t segment = 0;
@@ -184,7 +198,7 @@ decode_record(std::span<const std::byte> in, record_place where) noexcept {
     h.synced = format::load<std::uint64_t>(in.data() + 32);
     // Zeros are no record, whatever their checksum.
     if (kind < static_cast<std::uint16_t>(record_kind::data) ||
-        kind > static_cast<std::uint16_t>(record_kind::sealed) || reserved != 0 || h.number == 0) {
+        kind > static_cast<std::uint16_t>(record_kind::marked) || reserved != 0 || h.number == 0) {
         return std::nullopt;
     }
     h.kind = static_cast<record_kind>(kind);

@@ -107,7 +107,7 @@ public:
              at += record_header::alignment) {
             // Cheap to see for nearly everything that is no record.
             const auto kind = format::load<std::uint32_t>(file_.data() + at + 12);
-            if (kind == 0 || kind > static_cast<std::uint32_t>(record_kind::sealed)) {
+            if (kind == 0 || kind > static_cast<std::uint32_t>(record_kind::marked)) {
                 continue;
             }
             if (const auto h = decode_record(file_.subspan(at), place(at))) {

@@ -81,6 +81,38 @@ public:
         journal_.close(ec);
     }
 
+    /// As `append`, and says where the record is.
+    std::uint64_t append(
+        std::span<const std::byte> payload,
+        bool from_headroom,
+        record_location& where,
+        error_code& ec) {
+        std::unique_lock lock{mutex_};
+        flushed_.wait(
+            lock, [&] { return !is_flushing_ || !journal_.needs_segment(payload.size()); });
+        const std::uint64_t number = journal_.append(payload, ec, from_headroom);
+        where = journal_.appended_at();
+        return number;
+    }
+    /// As `journal::has_room`. Waits for a flush only where a segment is full.
+    [[nodiscard]] bool has_room(std::size_t payload, error_code& ec) {
+        std::unique_lock lock{mutex_};
+        flushed_.wait(lock, [&] { return !is_flushing_ || !journal_.needs_segment(payload); });
+        return journal_.has_room(payload, ec);
+    }
+    /// Runs `f(journal)` with nobody else in it.
+    template <class F>
+    auto alone(F&& f) {
+        std::unique_lock lock{mutex_};
+        flushed_.wait(lock, [&] { return !is_flushing_; });
+        return f(journal_);
+    }
+    /// As `journal::read`, beside any other call.
+    [[nodiscard]] record_view
+    read(record_location where, typename journal<Directory>::read_ahead& ahead, error_code& ec) {
+        return journal_.read(where, ahead, ec);
+    }
+
     [[nodiscard]] std::uint64_t last() const {
         const std::lock_guard guard{mutex_};
         return journal_.last();

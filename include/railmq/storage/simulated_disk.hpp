@@ -82,6 +82,10 @@ public:
     /// free. Faults that are planned stay so.
     void crash() { volume_.crash(); }
 
+    /// The end of the process, in whatever way: all handles are dead and the lock is free, as after
+    /// a power cut, and what was written and not synced is still there.
+    void end_process() { volume_.end_process(); }
+
     /// Lets a call to come go wrong.
     void plan(const planned_fault& fault) { volume_.faults.add(fault); }
     /// The nth such call from now, 1 being the next, gives `error`.

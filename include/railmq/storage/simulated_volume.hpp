@@ -79,6 +79,18 @@ public:
         }
     }
 
+    /// The process ends: its handles are gone, and nothing else is.
+    void end_process() {
+        ++crashes_;
+        is_locked = false;
+        std::erase_if(nodes_, [&](const auto& entry) {
+            return !entry.second.is_named && !names_.may_name(entry.first);
+        });
+        for (auto& [file, n] : nodes_) {
+            n.handles = 0;
+        }
+    }
+
     [[nodiscard]] static error_code error(boost::system::errc::errc_t e) noexcept {
         return {static_cast<int>(e), boost::system::system_category()};
     }

@@ -45,7 +45,7 @@ struct world {
             disk.directory(),
             options,
             id,
-            [this](std::uint64_t, std::span<const std::byte> payload) {
+            [this](std::uint64_t, std::span<const std::byte> payload, record_location) {
                 const auto* text = reinterpret_cast<const char*>(payload.data());
                 read.emplace_back(text, payload.size());
             },
@@ -441,7 +441,7 @@ TEST_CASE("journal: it belongs to one, and its owner is named to others") {
     recovery_report report;
     error_code ec;
     const auto second = world::journal_type::open(
-        w.disk.directory(), small, id, [](auto, auto) { FAIL("nothing is read"); }, report, ec);
+        w.disk.directory(), small, id, [](auto, auto, auto) { FAIL("nothing is read"); }, report, ec);
     CHECK_FALSE(second);
     CHECK(ec == errc::journal_locked);
     CHECK(report.owner == simulated_disk::process_id);

@@ -93,7 +93,7 @@ struct world {
             {std::move(where), &count},
             {.segment_bytes = segment_bytes, .headroom_bytes = 4096},
             {7, 8},
-            [this](std::uint64_t, std::span<const std::byte> p) {
+            [this](std::uint64_t, std::span<const std::byte> p, record_location) {
                 std::uint64_t value = 0;
                 std::memcpy(&value, p.data(), sizeof value);
                 read.push_back(value);

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/bytes.hpp>
+#include <railmq/core/message_image.hpp>
+#include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/queue_core.hpp>
+#include <railmq/storage/broker_journal.hpp>
+#include <railmq/storage/kept_state.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// How queues outlive their process: how one is made in the journal, and how one that is there
+/// takes its messages back when it is opened.
+namespace railmq::detail {
+
+template <class Runtime>
+errc queue_core<Runtime>::restore(
+    storage::kept_queue& from, bool was_closed, effects_type& fx, std::vector<undecodable>& bad) {
+    using core::image_state;
+    struct entry {
+        std::uint64_t position;
+        std::uint64_t id;
+        storage::kept_message* message;
+        bool is_in_line;
+    };
+    const std::lock_guard guard{mutex_};
+    auto& journal = kept_->journal();
+    const time_point now = broker_->clock().now();
+    const lower_due_later lower{*this, now};
+    std::vector<entry> all;
+    all.reserve(from.messages.size());
+    from.messages.for_each_from(0, [&](std::uint64_t id, storage::kept_message& m) {
+        const bool is_plain = m.more == nullptr;
+        const bool is_in_line =
+            is_plain ? !m.is_held && m.delivery_count == 0
+                     : m.more->state == image_state::in_line && m.more->delivery_count == 0;
+        all.push_back({is_plain ? id : m.more->position, id, &m, is_in_line});
+        return true;
+    });
+    std::sort(all.begin(), all.end(), [](const entry& x, const entry& y) {
+        return x.position < y.position;
+    });
+    // Where few of many are left, those stand out of line, so that nothing has to be kept for the
+    // places between them.
+    const std::uint64_t end = from.definition.next_position;
+    std::uint64_t start = end;
+    std::uint64_t places = 0;
+    for (auto e = all.rbegin(); e != all.rend(); ++e) {
+        if (e->is_in_line) {
+            ++places;
+            if (asked_for_.order == delivery_order::strict ||
+                end - e->position <= 4 * places + 4096) {
+                start = e->position;
+            }
+        }
+    }
+    for (entry& e : all) {
+        e.is_in_line = e.is_in_line && e.position >= start;
+    }
+    std::sort(all.begin(), all.end(), [](const entry& x, const entry& y) {
+        return std::pair{!x.is_in_line, x.position} < std::pair{!y.is_in_line, y.position};
+    });
+    machine_.start_at(start, from.definition.next_delayed);
+    const auto& ops = machine_.store().ops();
+    const std::align_val_t align{std::max<std::size_t>(ops.align, alignof(void*))};
+    const auto free_space = [align](void* p) { ::operator delete(p, align); };
+    const std::unique_ptr<void, decltype(free_space)> space{
+        ::operator new(ops.size, align), free_space};
+    std::vector<std::byte> payload;
+    for (const entry& e : all) {
+        core::message_image image = e.message->image(e.id);
+        storage::to_broker_time(image, journal.wall());
+        error_code ec;
+        journal.load(kept_->number(), e.id, e.message->where.location(), image, payload, ec);
+        if (ec) {
+            return static_cast<errc>(ec.value());
+        }
+        kept_->add(e.id, e.position, e.message->where);
+        bool is_value = false;
+        try {
+            is_value = ops.decode(space.get(), payload);
+        } catch (...) {
+            broker_->count_swallowed();
+        }
+        if (!is_value) {
+            bad.push_back({std::move(image), payload});
+            continue;
+        }
+        if (!machine_.restore(image, space.get(), e.is_in_line, was_closed, now, fx)) {
+            if (ops.destroy != nullptr) {
+                ops.destroy(space.get());
+            }
+            return errc::memory_limit;
+        }
+    }
+    machine_.end_restore(end);
+    machine_.serve(now, fx);
+    write_together(*this, fx, nullptr, nullptr);
+    return errc{};
+}
+
+template <class Runtime>
+void queue_core<Runtime>::set_aside(undecodable& m, queue_core& to) {
+    effects_type fx = make_effects();
+    effects_type to_fx = make_effects();
+    {
+        const std::scoped_lock both{mutex_, to.mutex_};
+        const time_point now = broker_->clock().now();
+        const lower_due_later lower{to, now};
+        auto details = std::make_unique<core::message_details>();
+        details->props = std::move(m.image.props);
+        details->deaths =
+            m.image.deaths ? std::move(m.image.deaths) : std::make_unique<death_history>();
+        death entry{};
+        entry.queue = name();
+        entry.reason = death_reason::undecodable;
+        entry.last_at = now;
+        entry.delivery_count = m.image.delivery_count;
+        entry.failure_count = m.image.failures.failures;
+        entry.message_id = m.image.id;
+        details->deaths->record(std::move(entry));
+        bytes content{std::span<const std::byte>{m.payload}};
+        to_fx.encoded = m.payload;
+        const errc e = to.machine_.adopt(&content, details, now, to_fx);
+        if (e == errc{}) {
+            ::new (static_cast<void*>(&content)) bytes{}; // it was moved away, and ended with that
+            fx.changes.push_back({m.image.id, m.image.id, core::message_change::kind::gone, {}});
+            notices::dead_lettered n{};
+            n.queue = name();
+            n.at = now;
+            n.id = m.image.id;
+            n.reason = death_reason::undecodable;
+            n.delivery_count = m.image.delivery_count;
+            n.target = to.name();
+            fx.note(std::move(n));
+        }
+        write_together(*this, fx, &to, &to_fx);
+    }
+    finish(fx);
+    to.finish(to_fx);
+}
+
+template <class Runtime>
+auto broker_core<Runtime>::add(
+    std::string_view name,
+    message_type type,
+    const queue_options& options,
+    const queue_options* asked_for,
+    woken_queues& woken,
+    failure& failed) -> std::shared_ptr<queue_type> {
+    std::uint64_t kept_as = 0;
+    if (journal_ != nullptr) {
+        if (type.ops->encode == nullptr) {
+            failed = {
+                errc::invalid_argument,
+                "queue '" + std::string{name} + "' is kept in a directory, and messages of type " +
+                    std::string{type.name} + " have no railmq::codec"};
+            return nullptr;
+        }
+        if (const auto kept = unopened_.find(name); kept != unopened_.end()) {
+            return wake(kept->second, type, asked_for, woken, failed);
+        }
+        kept_as = kept_.last_queue + 1;
+        std::vector<std::byte> record;
+        storage::entry_writer{record, journal_->wall()}.queue(
+            {kept_as, std::string{name}, type.ops->format(), options, 0, 0});
+        storage::record_location where;
+        error_code ec;
+        if (!journal_->port().has_room(record.size(), ec) ||
+            journal_->append(record, where, ec) == 0) {
+            failed = {
+                static_cast<errc>(ec.value()), "queue '" + std::string{name} + "' cannot be kept"};
+            return nullptr;
+        }
+        kept_.last_queue = kept_as;
+    }
+    auto q = std::make_shared<queue_type>(
+        this->shared_from_this(), std::string{name}, type, options, ++queues_made_, kept_as);
+    names_.emplace(std::string{name}, q);
+    if (kept_as != 0) {
+        kept_as_.emplace(kept_as, q);
+    }
+    return q;
+}
+
+template <class Runtime>
+auto broker_core<Runtime>::wake(
+    std::uint64_t number,
+    message_type type,
+    const queue_options* asked_for,
+    woken_queues& woken,
+    failure& failed) -> std::shared_ptr<queue_type> {
+    storage::kept_queue& kept = kept_.queues.at(number);
+    const storage::queue_definition& was = kept.definition;
+    if (was.format != type.ops->format()) {
+        failed = {
+            errc::type_mismatch,
+            "queue '" + was.name + "' holds messages of the format '" + was.format + "', not '" +
+                type.ops->format() + "'"};
+        return nullptr;
+    }
+    if (asked_for != nullptr) {
+        if (const std::string_view what = difference(was.options, *asked_for); !what.empty()) {
+            failed = {
+                errc::options_mismatch,
+                "queue '" + was.name + "' exists with another " + std::string{what}};
+            return nullptr;
+        }
+    }
+    auto q = std::make_shared<queue_type>(
+        this->shared_from_this(), was.name, type, was.options, ++queues_made_, number);
+    auto fx = std::make_shared<core::effects<Runtime>>(q->make_effects());
+    auto bad = std::make_shared<std::vector<typename queue_type::undecodable>>();
+    const errc e = q->restore(kept, report_.was_closed, *fx, *bad);
+    if (e != errc{}) {
+        failed = {e, "queue '" + was.name + "' cannot be read back"};
+        return nullptr;
+    }
+    // Dead letters move, and observers hear of it, when the names are free again.
+    woken.push_back([this, q, fx, bad] {
+        q->finish(*fx);
+        if (!bad->empty()) {
+            errc why{};
+            const auto to =
+                dead_letter_queue(undecodable_name(q->name()), message_type_of<bytes>(), why);
+            for (auto& m : *bad) {
+                if (to != nullptr) {
+                    q->set_aside(m, *to);
+                }
+            }
+        }
+    });
+    names_.emplace(was.name, q);
+    kept_as_.emplace(number, q);
+    unopened_.erase(unopened_.find(was.name));
+    kept_.queues.erase(number);
+    return q;
+}
+
+template <class Runtime>
+bool broker_core<Runtime>::list_unopened(
+    std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record) {
+    std::lock_guard guard{names_mutex_};
+    const auto it = kept_.queues.find(number);
+    if (it == kept_.queues.end()) {
+        return false;
+    }
+    const std::uint64_t begin = from;
+    std::vector<std::pair<std::uint64_t, const storage::kept_message*>> listed;
+    from = queue_type::no_more;
+    it->second.messages.for_each_from(begin, [&](std::uint64_t id, const storage::kept_message& m) {
+        if (listed.size() == max) {
+            from = id;
+            return false;
+        }
+        listed.emplace_back(id, &m);
+        return true;
+    });
+    record.clear();
+    storage::entry_writer w{record, duration::zero()}; // all moments are the wall clock's here
+    if (begin == 0) {
+        w.queue(it->second.definition);
+    }
+    w.range(number, begin, from, listed.size());
+    for (const auto& [id, m] : listed) {
+        w.listed(m->image(id), m->where.location(), m->where.bytes());
+    }
+    return true;
+}
+
+template <class Runtime>
+bool broker_core<Runtime>::store_again(
+    std::uint64_t queue,
+    std::uint64_t id,
+    storage::record_location from,
+    const storage::stored_content& content,
+    std::vector<std::byte>& record,
+    error_code& ec) {
+    std::shared_ptr<queue_type> open;
+    {
+        std::lock_guard guard{names_mutex_};
+        if (const auto it = kept_as_.find(queue); it != kept_as_.end()) {
+            open = it->second;
+        } else {
+            const auto unopened = kept_.queues.find(queue);
+            storage::kept_message* m =
+                unopened == kept_.queues.end() ? nullptr : unopened->second.messages.find(id);
+            if (m == nullptr || !(m->where.location() == from)) {
+                return false;
+            }
+            record.clear();
+            storage::entry_writer{record, duration::zero()}.stored(queue, m->image(id), content);
+            storage::record_location where;
+            if (journal_->append(record, where, ec) == 0) {
+                return false;
+            }
+            std::vector<storage::usage_change> usage;
+            storage::count_usage(usage, m->where, -1);
+            m->where = {where, static_cast<std::uint32_t>(record.size())};
+            storage::count_usage(usage, m->where, 1);
+            journal_->change_usage(usage);
+            return true;
+        }
+    }
+    return open->store_again(id, from, content, record, ec);
+}
+
+template <class Runtime>
+void broker_core<Runtime>::remove_unopened(std::string_view name, error_code& ec) {
+    std::lock_guard guard{names_mutex_};
+    const auto it = unopened_.find(name);
+    if (it == unopened_.end()) {
+        ec = errc::not_found;
+        return;
+    }
+    write_deleted(it->second, ec);
+    if (ec) {
+        return;
+    }
+    std::vector<storage::usage_change> usage;
+    kept_.queues.at(it->second)
+        .messages.for_each_from(0, [&](std::uint64_t, const storage::kept_message& m) {
+            storage::count_usage(usage, m.where, -1);
+            return true;
+        });
+    journal_->change_usage(usage);
+    kept_.queues.erase(it->second);
+    unopened_.erase(it);
+}
+
+} // namespace railmq::detail

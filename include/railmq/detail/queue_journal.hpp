@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/effects.hpp>
+#include <railmq/core/queue_machine.hpp>
+#include <railmq/storage/broker_journal.hpp>
+#include <railmq/storage/entries.hpp>
+#include <railmq/storage/id_map.hpp>
+#include <railmq/storage/kept_state.hpp>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace railmq::detail {
+
+/// A queue's part of the broker's journal: writes what changed in it, and knows where its messages
+/// are stored.
+///
+/// Thread safety: with the queue's lock held.
+template <class Runtime>
+class queue_journal {
+public:
+    using machine_type = core::queue_machine<Runtime>;
+    using effects_type = core::effects<Runtime>;
+    using change = core::message_change;
+
+    queue_journal(std::shared_ptr<storage::broker_journal> to, std::uint64_t number)
+        : journal_{std::move(to)}
+        , number_{number} {}
+
+    [[nodiscard]] storage::broker_journal& journal() const noexcept { return *journal_; }
+    [[nodiscard]] const std::shared_ptr<storage::broker_journal>& shared() const noexcept {
+        return journal_;
+    }
+    [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
+    /// The queue was deleted: what becomes of its messages is nobody's concern any more.
+    void forget() {
+        std::vector<storage::usage_change> usage;
+        index_.for_each_from(0, [&](std::uint64_t, const storage::kept_at& where) {
+            storage::count_usage(usage, where, -1);
+            return true;
+        });
+        journal_->change_usage(usage);
+        index_.clear();
+        is_deleted_ = true;
+    }
+
+    /// A message is stored there, from before; `position` is its number in the store.
+    void add(std::uint64_t id, std::uint64_t position, const storage::kept_at& where) {
+        index_.put(id, where);
+        if (position != id) {
+            moved_[id] = position;
+        }
+    }
+    [[nodiscard]] const storage::kept_at* find(std::uint64_t id) noexcept {
+        return index_.find(id);
+    }
+
+    /// Appends the entries of all changes to `record`.
+    void put(machine_type& m, const effects_type& fx, std::vector<std::byte>& record) {
+        if (is_deleted_) {
+            return;
+        }
+        storage::entry_writer w{record, journal_->wall()};
+        select(fx);
+        const auto& all = fx.changes;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            switch (all[i].what) {
+            case change::kind::stored: put_stored(m, all[i], w, record); break;
+            case change::kind::changed: i = put_changed(m, all, i, w); break;
+            case change::kind::gone: put_gone(all[i], w); break;
+            }
+        }
+        end_gone(w);
+        end_held(w);
+    }
+    /// The record with those entries is there.
+    void written(storage::record_location where) {
+        for (const auto& [id, bytes] : stored_) {
+            const storage::kept_at at{where, bytes};
+            index_.put(id, at);
+            storage::count_usage(usage_, at, 1);
+        }
+        journal_->change_usage(usage_);
+        end();
+    }
+    /// It could not be written: what is there still holds, as far as the journal knows.
+    void not_written() {
+        for (const auto& [id, where] : taken_) {
+            index_.put(id, where);
+        }
+        end();
+    }
+
+    // Upkeep: what the journal says is said again, so that what said it before can go
+
+    /// The queue itself, as it is.
+    void put_definition(
+        machine_type& m,
+        const std::string& format,
+        const queue_options& options,
+        std::vector<std::byte>& record) const {
+        storage::entry_writer{record, journal_->wall()}.queue(
+            {number_, m.name(), format, options, m.ring().tail(), m.delayed_numbers()});
+    }
+    /// The messages from that id on, at most `max` of them, as they are. Returns where to go on;
+    /// the end of all ids, when there are no more.
+    std::uint64_t put_range(
+        machine_type& m, std::uint64_t from, std::size_t max, std::vector<std::byte>& record) {
+        std::vector<std::pair<std::uint64_t, storage::kept_at>> listed;
+        std::uint64_t to = no_more;
+        index_.for_each_from(from, [&](std::uint64_t id, const storage::kept_at& where) {
+            if (listed.size() == max) {
+                to = id;
+                return false;
+            }
+            if (is_there(m, id)) {
+                listed.emplace_back(id, where);
+            }
+            return true;
+        });
+        storage::entry_writer w{record, journal_->wall()};
+        w.range(number_, from, to, listed.size());
+        for (const auto& [id, where] : listed) {
+            w.listed(m.image_of(place_of(m, id)), where.location(), where.bytes());
+        }
+        return to;
+    }
+    /// Stores a message anew that is stored at `from`. False: it is not, and nothing was put; or
+    /// `ec` says why it could not be.
+    bool store_again(
+        machine_type& m,
+        std::uint64_t id,
+        storage::record_location from,
+        const storage::stored_content& content,
+        std::vector<std::byte>& record,
+        error_code& ec) {
+        const storage::kept_at* known = index_.find(id);
+        if (known == nullptr || !(known->location() == from) || !is_there(m, id)) {
+            return false;
+        }
+        record.clear();
+        storage::entry_writer{record, journal_->wall()}.stored(
+            number_, m.image_of(place_of(m, id)), content);
+        storage::record_location where;
+        if (journal_->append(record, where, ec) == 0) {
+            return false;
+        }
+        const storage::kept_at now{where, static_cast<std::uint32_t>(record.size())};
+        storage::count_usage(usage_, *known, -1);
+        storage::count_usage(usage_, now, 1);
+        journal_->change_usage(usage_);
+        usage_.clear();
+        index_.put(id, now);
+        return true;
+    }
+    static constexpr std::uint64_t no_more = ~std::uint64_t{0};
+
+    /// Calls `f(id, where)` for its messages in the order of ids, from `id` on, until it returns
+    /// false.
+    template <class F>
+    void for_each_from(std::uint64_t id, F&& f) {
+        index_.for_each_from(id, std::forward<F>(f));
+    }
+
+private:
+    /// Where the message is in the store; one that was delayed has another number there.
+    [[nodiscard]] auto place_of(machine_type& m, std::uint64_t id) const {
+        const auto it = moved_.find(id);
+        return m.store().locate(it == moved_.end() ? id : it->second);
+    }
+    [[nodiscard]] bool is_there(machine_type& m, std::uint64_t id) const {
+        const auto p = place_of(m, id);
+        return p && p.at->load().state() != core::slot_state::done &&
+               p.at->load().state() != core::slot_state::empty;
+    }
+    void end() {
+        stored_.clear();
+        taken_.clear();
+        usage_.clear();
+    }
+
+    /// Where one call has stored, changed and removed, only the end counts: looks up what comes
+    /// first in the list and is overtaken by what comes behind.
+    void select(const effects_type& fx) {
+        new_.clear();
+        ended_.clear();
+        bool has_others = false;
+        for (const change& c : fx.changes) {
+            has_others = has_others || c.what != change::kind::stored;
+        }
+        if (!has_others) {
+            return;
+        }
+        for (const change& c : fx.changes) {
+            if (c.what == change::kind::stored) {
+                new_.push_back(c.public_id);
+            }
+        }
+        std::sort(new_.begin(), new_.end());
+        for (const change& c : fx.changes) {
+            if (c.what == change::kind::gone && (is_new(c.public_id) || fx.changes.size() > 1)) {
+                ended_.push_back(c.public_id);
+            }
+        }
+        std::sort(ended_.begin(), ended_.end());
+    }
+    [[nodiscard]] bool is_new(std::uint64_t id) const noexcept {
+        return std::binary_search(new_.begin(), new_.end(), id);
+    }
+    [[nodiscard]] bool has_ended(std::uint64_t id) const noexcept {
+        return std::binary_search(ended_.begin(), ended_.end(), id);
+    }
+
+    void put_stored(
+        machine_type& m,
+        const change& c,
+        storage::entry_writer& w,
+        std::vector<std::byte>& record) {
+        if (has_ended(c.public_id)) {
+            return;
+        }
+        const auto p = m.store().locate(c.id);
+        const std::size_t begin = record.size();
+        const core::message_details* d = m.store().details_of(p);
+        w.stored(
+            number_,
+            m.image_of(p),
+            d != nullptr ? d->props.get() : nullptr,
+            d != nullptr ? d->deaths.get() : nullptr);
+        w.payload(c.payload);
+        stored_.emplace_back(c.public_id, static_cast<std::uint32_t>(record.size() - begin));
+    }
+
+    template <class Changes>
+    [[nodiscard]] std::size_t
+    put_changed(machine_type& m, const Changes& all, std::size_t i, storage::entry_writer& w) {
+        const change& c = all[i];
+        if (is_new(c.public_id) || has_ended(c.public_id)) {
+            return i;
+        }
+        const auto p = m.store().locate(c.id);
+        if (!p) {
+            return i; // it has moved on, and the list says so later
+        }
+        if (c.id != c.public_id) {
+            moved_[c.public_id] = c.id;
+        }
+        const core::message_image image = m.image_of(p);
+        if (image.state != core::image_state::held || !image.is_plain()) {
+            end_held(w);
+            w.changed(number_, image);
+            return i;
+        }
+        if (held_.count == 0 || held_.first + held_.count != image.id ||
+            held_.delivery_count != image.delivery_count || held_.at != image.first_handed_out) {
+            end_held(w);
+            held_ = {image.id, 0, image.delivery_count, image.first_handed_out};
+        }
+        ++held_.count;
+        return i;
+    }
+    void end_held(storage::entry_writer& w) {
+        if (held_.count != 0) {
+            w.held(number_, held_.first, held_.count, held_.delivery_count, held_.at);
+            held_.count = 0;
+        }
+    }
+
+    void put_gone(const change& c, storage::entry_writer& w) {
+        if (!moved_.empty()) {
+            moved_.erase(c.public_id);
+        }
+        const storage::kept_at where = index_.take(c.public_id);
+        if (where.is_empty()) {
+            return; // it was never written, or has been gone before
+        }
+        taken_.emplace_back(c.public_id, where);
+        storage::count_usage(usage_, where, -1);
+        if (gone_count_ == 0 || gone_first_ + gone_count_ != c.public_id) {
+            end_gone(w);
+            gone_first_ = c.public_id;
+        }
+        ++gone_count_;
+    }
+    void end_gone(storage::entry_writer& w) {
+        if (gone_count_ != 0) {
+            w.gone(number_, gone_first_, gone_count_);
+            gone_count_ = 0;
+        }
+    }
+
+    struct held_run {
+        std::uint64_t first = 0;
+        std::uint64_t count = 0;
+        std::uint32_t delivery_count = 0;
+        time_point at{};
+    };
+
+    std::shared_ptr<storage::broker_journal> journal_;
+    std::uint64_t number_;
+    storage::id_map<storage::kept_at> index_{};
+    boost::unordered_flat_map<std::uint64_t, std::uint64_t> moved_{};
+    bool is_deleted_ = false;
+
+    // Of the record that is being made; kept for their room.
+    std::vector<std::uint64_t> new_{};
+    std::vector<std::uint64_t> ended_{};
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> stored_{};
+    std::vector<std::pair<std::uint64_t, storage::kept_at>> taken_{};
+    std::vector<storage::usage_change> usage_{};
+    held_run held_{};
+    std::uint64_t gone_first_ = 0;
+    std::uint64_t gone_count_ = 0;
+};
+
+} // namespace railmq::detail

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/model/errc.hpp>
+#include <railmq/model/time.hpp>
+#include <railmq/storage/entries.hpp>
+#include <railmq/storage/journal_port.hpp>
+#include <railmq/storage/kept_state.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace railmq::storage {
+
+/// How much more, or less, of what a segment holds is wanted.
+struct usage_change {
+    std::uint64_t segment = 0;
+    std::int64_t bytes = 0;
+    std::int64_t messages = 0;
+};
+/// Adds one message, or takes one away, in the changes of the segments.
+inline void
+count_usage(std::vector<usage_change>& changes, const kept_at& where, std::int64_t sign) {
+    if (changes.empty() || changes.back().segment != where.segment()) {
+        changes.push_back({where.segment(), 0, 0});
+    }
+    changes.back().bytes += sign * std::int64_t{where.bytes()};
+    changes.back().messages += sign;
+}
+
+/// The journal of one broker: where its records go, what the wall clock says, and how much of what
+/// each segment holds is still wanted.
+///
+/// Thread safety: any call by any thread.
+class broker_journal {
+public:
+    struct usage {
+        std::int64_t bytes = 0;
+        std::int64_t messages = 0;
+    };
+
+    /// `wall`: what the wall clock is ahead of the broker's time.
+    broker_journal(std::unique_ptr<journal_port> port, duration wall)
+        : port_{std::move(port)}
+        , wall_{wall} {}
+
+    [[nodiscard]] duration wall() const noexcept { return wall_; }
+    [[nodiscard]] journal_port& port() noexcept { return *port_; }
+
+    // Writing
+
+    /// Appends a record in memory, if need be in the space that is kept for records that make other
+    /// space free. Returns its number; 0 with an error.
+    std::uint64_t
+    append(std::span<const std::byte> record, record_location& where, error_code& ec) {
+        const std::uint64_t number = port_->append(record, true, where, ec);
+        if (number != 0) {
+            appended_.fetch_add(record_size(record.size()), std::memory_order_relaxed);
+        } else {
+            unwritten_.fetch_add(1, std::memory_order_relaxed);
+        }
+        return number;
+    }
+    /// Records that could not be appended: what they said is lost with the process.
+    [[nodiscard]] std::uint64_t unwritten() const noexcept {
+        return unwritten_.load(std::memory_order_relaxed);
+    }
+    /// Bytes of all records so far.
+    [[nodiscard]] std::uint64_t appended() const noexcept {
+        return appended_.load(std::memory_order_relaxed);
+    }
+
+    // Reading
+
+    /// What a message was stored with: its payload into `payload`, the rest into the image.
+    ///
+    /// Errors: `journal_corrupt`, when it is not there; `io_error`.
+    void load(
+        std::uint64_t queue,
+        std::uint64_t id,
+        record_location where,
+        core::message_image& image,
+        std::vector<std::byte>& payload,
+        error_code& ec) {
+        const std::lock_guard guard{reading_};
+        ec = {};
+        if (!(where == loaded_from_)) {
+            loaded_.clear();
+            loaded_from_ = {};
+            const record_view record = port_->read(where, ec);
+            if (ec) {
+                return;
+            }
+            if (!read_entries(record.payload, duration::zero(), collector{{}, loaded_})) {
+                ec = errc::journal_corrupt;
+                return;
+            }
+            loaded_from_ = where;
+            next_loaded_ = 0;
+        }
+        // Most often they are asked for in the order in which they lie.
+        for (std::size_t n = loaded_.size(); n != 0; --n) {
+            const stored_message& m = loaded_[next_loaded_];
+            next_loaded_ = (next_loaded_ + 1) % loaded_.size();
+            if (m.queue == queue && m.id == id) {
+                payload.assign(m.content.payload.begin(), m.content.payload.end());
+                if (!read_beside(m.content, wall_, image)) {
+                    ec = errc::journal_corrupt;
+                }
+                return;
+            }
+        }
+        ec = errc::journal_corrupt;
+    }
+
+    /// Copies a record's payload out; where the next one begins, or nothing behind the last of a
+    /// segment. Errors as `load`.
+    record_location next_record(
+        record_location where, std::vector<std::byte>& payload, bool& is_data, error_code& ec) {
+        const std::lock_guard guard{reading_};
+        loaded_.clear();
+        loaded_from_ = {};
+        const record_view record = port_->read(where, ec);
+        if (ec) {
+            return {};
+        }
+        is_data = record.header.kind == record_kind::data;
+        payload.assign(record.payload.begin(), record.payload.end());
+        return record.header.kind == record_kind::sealed
+                   ? record_location{}
+                   : record_location{
+                         where.segment, where.offset + record_size(record.header.length)};
+    }
+
+    // Space
+
+    void change_usage(std::span<const usage_change> changes) {
+        const std::lock_guard guard{usage_mutex_};
+        for (const usage_change& c : changes) {
+            usage& u = usage_[c.segment];
+            u.bytes += c.bytes;
+            u.messages += c.messages;
+        }
+    }
+    /// Nothing in it is wanted, and it is gone.
+    void forget_usage(std::uint64_t segment) {
+        const std::lock_guard guard{usage_mutex_};
+        usage_.erase(segment);
+    }
+    [[nodiscard]] usage used(std::uint64_t segment) {
+        const std::lock_guard guard{usage_mutex_};
+        const auto it = usage_.find(segment);
+        return it == usage_.end() ? usage{} : it->second;
+    }
+
+private:
+    struct stored_message {
+        std::uint64_t queue = 0;
+        std::uint64_t id = 0;
+        stored_content content{};
+    };
+    struct collector : entry_visitor {
+        std::vector<stored_message>& out;
+        collector(entry_visitor, std::vector<stored_message>& o) noexcept
+            : out{o} {}
+        void
+        stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
+            out.push_back({queue, m.id, content});
+        }
+    };
+
+    std::unique_ptr<journal_port> port_;
+    duration wall_;
+    std::atomic<std::uint64_t> appended_{0};
+    std::atomic<std::uint64_t> unwritten_{0};
+
+    std::mutex reading_{};
+    record_location loaded_from_{};
+    std::vector<stored_message> loaded_{}; ///< What the record there has, in the port's memory.
+    std::size_t next_loaded_ = 0;
+
+    std::mutex usage_mutex_{};
+    std::map<std::uint64_t, usage> usage_{};
+};
+
+/// Opens the journal in a directory, or makes one, for a broker whose time is `now` while the wall
+/// clock shows `wall_now`; `found` is what it says. A wall clock that was set back since counts as
+/// one that stood still: no time has passed.
+///
+/// Errors: as `journal::open`.
+template <directory Directory>
+[[nodiscard]] std::unique_ptr<broker_journal> open_broker_journal(
+    Directory where,
+    const journal_options& options,
+    journal_id fresh,
+    time_point now,
+    time_point wall_now,
+    kept_state& found,
+    recovery_report& report,
+    error_code& ec) {
+    record_location unknown{};
+    auto opened = journal<Directory>::open(
+        std::move(where),
+        options,
+        fresh,
+        [&](std::uint64_t, std::span<const std::byte> record, record_location at) {
+            if (!found.add(record, at) && unknown.segment == 0) {
+                unknown = at;
+            }
+        },
+        report,
+        ec);
+    if (ec) {
+        return nullptr;
+    }
+    if (unknown.segment != 0) {
+        // Its checksum is right, so it was written like that, by whatever wrote it.
+        report.file = segment_name(unknown.segment);
+        report.offset = unknown.offset;
+        ec = errc::journal_corrupt;
+        return nullptr;
+    }
+    const time_point wall = std::max(wall_now, found.latest);
+    auto made = std::make_unique<broker_journal>(
+        std::make_unique<directory_journal<Directory>>(std::move(*opened)), wall - now);
+    std::vector<usage_change> used;
+    for (auto& [number, queue] : found.queues) {
+        queue.messages.for_each_from(0, [&](std::uint64_t, const kept_message& m) {
+            count_usage(used, m.where, 1);
+            return true;
+        });
+    }
+    made->change_usage(used);
+    std::vector<std::byte> record;
+    entry_writer{record, made->wall()}.clock(now);
+    record_location at;
+    (void)made->append(record, at, ec);
+    return ec ? nullptr : std::move(made);
+}
+
+} // namespace railmq::storage

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/message_image.hpp>
+#include <railmq/storage/kept_message.hpp>
+#include <railmq/storage/kept_options.hpp>
+#include <railmq/storage/segment.hpp>
+#include <railmq/storage/wire.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace railmq::storage {
+
+/// What a record of a broker's journal consists of: entries, one behind the other. A record is
+/// there or not, so its entries happen together or not at all. Byte by byte in
+/// docs/design/05_journal.md.
+///
+/// Entries say how a thing is, not what was done to it: reading one twice does no harm, and a later
+/// one replaces an earlier one.
+enum class entry_kind : std::uint8_t {
+    clock = 1, ///< That moment has come.
+    queue,     ///< A queue is there, or is as it says.
+    deleted,   ///< It is gone, with all that was in it.
+    stored,    ///< A message, whole.
+    changed,   ///< A message's state.
+    held,      ///< Messages in a row that were handed out, and nothing else is to be said of them.
+    gone,      ///< Messages in a row have left.
+    range,     ///< Of all messages between two ids, these are there, with what they are.
+};
+
+/// A message's content, as `stored` gives it.
+struct stored_content {
+    std::uint8_t has = 0; ///< 1: properties; 2: a history of deaths.
+    std::span<const std::byte> beside{};
+    std::span<const std::byte> payload{};
+    std::uint32_t bytes = 0; ///< That the whole entry takes.
+};
+/// Puts properties and deaths into the image. False: they are none.
+[[nodiscard]] inline bool
+read_beside(const stored_content& content, duration wall, core::message_image& m) {
+    wire_reader r{content.beside, wall};
+    if ((content.has & 1) != 0) {
+        m.props = std::make_unique<properties>(wire::get_properties(r));
+    }
+    if ((content.has & 2) != 0) {
+        m.deaths = std::make_unique<death_history>(wire::get_deaths(r));
+    }
+    return !r.has_failed() && r.is_at_end();
+}
+
+/// Writes entries behind each other.
+class entry_writer {
+public:
+    /// `wall` is what the wall clock is ahead of the broker's time.
+    explicit entry_writer(std::vector<std::byte>& out, duration wall) noexcept
+        : w_{out, wall} {}
+
+    void clock(time_point now) {
+        kind(entry_kind::clock);
+        w_.moment(now);
+    }
+    void queue(const queue_definition& d) {
+        kind(entry_kind::queue);
+        wire::put(w_, d);
+    }
+    void deleted(std::uint64_t queue) { begin(entry_kind::deleted, queue); }
+
+    /// Up to its payload, of which `size` bytes must follow.
+    void stored(
+        std::uint64_t queue,
+        const core::message_image& m,
+        const properties* p,
+        const death_history* deaths) {
+        begin(entry_kind::stored, queue);
+        wire::put_state(w_, m);
+        w_.byte(static_cast<std::uint8_t>((p != nullptr ? 1 : 0) | (deaths != nullptr ? 2 : 0)));
+        if (p == nullptr && deaths == nullptr) {
+            return;
+        }
+        const std::size_t begin = w_.begin_length();
+        if (p != nullptr) {
+            wire::put(w_, *p);
+        }
+        if (deaths != nullptr) {
+            wire::put(w_, *deaths);
+        }
+        w_.end_length(begin);
+    }
+    void payload(std::span<const std::byte> bytes) {
+        w_.number(bytes.size());
+        w_.raw(bytes);
+    }
+    /// The same with content that was stored before, as it is.
+    void stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
+        begin(entry_kind::stored, queue);
+        wire::put_state(w_, m);
+        w_.byte(content.has);
+        if (content.has != 0) {
+            const std::size_t begin = w_.begin_length();
+            w_.raw(content.beside);
+            w_.end_length(begin);
+        }
+        payload(content.payload);
+    }
+    void changed(std::uint64_t queue, const core::message_image& m) {
+        begin(entry_kind::changed, queue);
+        wire::put_state(w_, m);
+    }
+    void held(
+        std::uint64_t queue,
+        std::uint64_t first,
+        std::uint64_t count,
+        std::uint32_t delivery_count,
+        time_point at) {
+        begin(entry_kind::held, queue);
+        w_.number(first);
+        w_.number(count);
+        w_.number(delivery_count);
+        w_.moment(at);
+    }
+    void gone(std::uint64_t queue, std::uint64_t first, std::uint64_t count) {
+        begin(entry_kind::gone, queue);
+        w_.number(first);
+        w_.number(count);
+    }
+    /// Of the ids from `from` on and before `to`, `count` are there: as many `listed` must follow.
+    void range(std::uint64_t queue, std::uint64_t from, std::uint64_t to, std::uint64_t count) {
+        begin(entry_kind::range, queue);
+        w_.number(from);
+        w_.number(to);
+        w_.number(count);
+    }
+    void listed(const core::message_image& m, record_location where, std::uint32_t bytes) {
+        wire::put_state(w_, m);
+        w_.number(where.segment);
+        w_.number(where.offset);
+        w_.number(bytes);
+    }
+
+private:
+    void kind(entry_kind k) { w_.byte(static_cast<std::uint8_t>(k)); }
+    void begin(entry_kind k, std::uint64_t queue) {
+        kind(k);
+        w_.number(queue);
+    }
+
+    wire_writer w_;
+};
+
+/// For those who read entries of some kinds only: derive from it, and hide what is wanted.
+struct entry_visitor {
+    void clock(time_point) const noexcept {}
+    void queue(const queue_definition&) const noexcept {}
+    void deleted(std::uint64_t) const noexcept {}
+    void stored(std::uint64_t, const core::message_image&, const stored_content&) const noexcept {}
+    void changed(std::uint64_t, const core::message_image&) const noexcept {}
+    void
+    held(std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t, time_point) const noexcept {}
+    void gone(std::uint64_t, std::uint64_t, std::uint64_t) const noexcept {}
+    void range(std::uint64_t, std::uint64_t, std::uint64_t) const noexcept {}
+    void listed(
+        std::uint64_t, const core::message_image&, record_location, std::uint32_t) const noexcept {}
+};
+
+/// Reads the entries of a record and calls `visit.clock(...)`, `visit.queue(...)` and so on, with
+/// what `entry_writer` was given; `stored(queue, image, content)` with a `stored_content`.
+/// `wall` is what the wall clock is ahead of the time line that moments are wanted in. False: these
+/// are no entries; those before were visited.
+template <class Visit>
+[[nodiscard]] bool read_entries(std::span<const std::byte> record, duration wall, Visit&& visit) {
+    wire_reader r{record, wall};
+    while (!r.is_at_end()) {
+        const std::size_t before = r.left();
+        const std::uint8_t k = r.byte();
+        switch (static_cast<entry_kind>(k)) {
+        case entry_kind::clock: {
+            const time_point now = r.moment();
+            if (!r.has_failed()) {
+                visit.clock(now);
+            }
+            break;
+        }
+        case entry_kind::queue: {
+            queue_definition d = wire::get_definition(r);
+            if (!r.has_failed()) {
+                visit.queue(std::move(d));
+            }
+            break;
+        }
+        case entry_kind::deleted: {
+            const std::uint64_t queue = r.number();
+            if (!r.has_failed()) {
+                visit.deleted(queue);
+            }
+            break;
+        }
+        case entry_kind::stored: {
+            const std::uint64_t queue = r.number();
+            core::message_image m = wire::get_state(r);
+            stored_content content;
+            content.has = r.byte();
+            if (content.has > 3) {
+                r.fail();
+            }
+            if (content.has != 0) {
+                content.beside = r.block();
+            }
+            content.payload = r.raw(r.number());
+            content.bytes = static_cast<std::uint32_t>(before - r.left());
+            if (!r.has_failed()) {
+                visit.stored(queue, std::move(m), content);
+            }
+            break;
+        }
+        case entry_kind::changed: {
+            const std::uint64_t queue = r.number();
+            core::message_image m = wire::get_state(r);
+            if (!r.has_failed()) {
+                visit.changed(queue, std::move(m));
+            }
+            break;
+        }
+        case entry_kind::held: {
+            const std::uint64_t queue = r.number();
+            const std::uint64_t first = r.number();
+            const std::uint64_t count = r.number();
+            const std::uint32_t times = r.small();
+            const time_point at = r.moment();
+            if (!r.has_failed()) {
+                visit.held(queue, first, count, times, at);
+            }
+            break;
+        }
+        case entry_kind::gone: {
+            const std::uint64_t queue = r.number();
+            const std::uint64_t first = r.number();
+            const std::uint64_t count = r.number();
+            if (!r.has_failed()) {
+                visit.gone(queue, first, count);
+            }
+            break;
+        }
+        case entry_kind::range: {
+            const std::uint64_t queue = r.number();
+            const std::uint64_t from = r.number();
+            const std::uint64_t to = r.number();
+            std::uint64_t count = r.number();
+            if (r.has_failed()) {
+                break;
+            }
+            visit.range(queue, from, to);
+            for (; count != 0 && !r.has_failed(); --count) {
+                core::message_image m = wire::get_state(r);
+                record_location where;
+                where.segment = r.number();
+                where.offset = r.number();
+                const std::uint32_t bytes = r.small();
+                if (!r.has_failed()) {
+                    visit.listed(queue, std::move(m), where, bytes);
+                }
+            }
+            break;
+        }
+        default: r.fail(); break;
+        }
+        if (r.has_failed()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace railmq::storage

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+
+namespace railmq::storage {
+
+/// Values by ids that mostly come in a row and mostly leave in the same order: those in a row lie
+/// in a row, and the few that stay behind, or never stood in it, are in a tree.
+///
+/// `Value` is default constructible to an empty one, for which `is_empty()` holds; none that is put
+/// may be.
+///
+/// Cost: a value's size for each in the row, amortised constant time; logarithmic for the others.
+template <class Value>
+class id_map {
+public:
+    [[nodiscard]] std::size_t size() const noexcept { return in_row_ + others_.size(); }
+
+    [[nodiscard]] Value* find(std::uint64_t id) noexcept {
+        if (id - begin_ < row_.size()) {
+            Value& v = row_[id - begin_];
+            return v.is_empty() ? nullptr : &v;
+        }
+        const auto it = others_.find(id);
+        return it == others_.end() ? nullptr : &it->second;
+    }
+
+    /// Puts a value in, in place of one that is there.
+    void put(std::uint64_t id, Value value) {
+        if (Value* known = find(id)) {
+            *known = std::move(value);
+            return;
+        }
+        if (row_.empty() && id < far) {
+            begin_ = id;
+        }
+        if (id < begin_ || id >= far) {
+            others_.insert_or_assign(id, std::move(value));
+            return;
+        }
+        std::uint64_t ahead = id - begin_;
+        if (ahead > row_.size() + gap) {
+            move_out(row_.size());
+            begin_ = id;
+            ahead = 0;
+        }
+        while (row_.size() <= ahead) {
+            row_.emplace_back();
+        }
+        row_[ahead] = std::move(value);
+        ++in_row_;
+        thin_out();
+    }
+
+    /// Takes a value out; an empty one if there is none.
+    Value take(std::uint64_t id) noexcept {
+        if (id - begin_ < row_.size()) {
+            Value out = std::exchange(row_[id - begin_], Value{});
+            in_row_ -= out.is_empty() ? 0 : 1;
+            while (!row_.empty() && row_.front().is_empty()) {
+                row_.pop_front();
+                ++begin_;
+            }
+            return out;
+        }
+        const auto it = others_.find(id);
+        if (it == others_.end()) {
+            return {};
+        }
+        Value out = std::move(it->second);
+        others_.erase(it);
+        return out;
+    }
+
+    /// Calls `f(id, value)` in the order of ids, from `id` on, until it returns false.
+    template <class F>
+    void for_each_from(std::uint64_t id, F&& f) {
+        auto other = others_.lower_bound(id);
+        std::uint64_t i = id > begin_ ? id - begin_ : 0;
+        for (;;) {
+            while (i < row_.size() && row_[i].is_empty()) {
+                ++i;
+            }
+            const bool has_row = i < row_.size();
+            const bool has_other = other != others_.end();
+            if (!has_row && !has_other) {
+                return;
+            }
+            if (has_row && (!has_other || begin_ + i < other->first)) {
+                if (!f(begin_ + i, row_[i])) {
+                    return;
+                }
+                ++i;
+            } else {
+                if (!f(other->first, other->second)) {
+                    return;
+                }
+                ++other;
+            }
+        }
+    }
+
+    void clear() noexcept {
+        row_.clear();
+        others_.clear();
+        in_row_ = 0;
+    }
+
+private:
+    /// Ids from there on are in no row.
+    static constexpr std::uint64_t far = std::uint64_t{1} << 62;
+    /// So many may be missing in between.
+    static constexpr std::uint64_t gap = 1024;
+
+    /// Moves the first `n` of the row to the others.
+    void move_out(std::size_t n) {
+        for (; n != 0; --n) {
+            if (!row_.front().is_empty()) {
+                others_.insert_or_assign(begin_, std::move(row_.front()));
+                --in_row_;
+            }
+            row_.pop_front();
+            ++begin_;
+        }
+    }
+    /// A few that stay behind must not keep a long row.
+    void thin_out() {
+        while (row_.size() > 4 * in_row_ + 4 * gap) {
+            move_out(gap);
+        }
+    }
+
+    std::deque<Value> row_{};
+    std::uint64_t begin_ = 0; ///< The id of the row's first value.
+    std::size_t in_row_ = 0;
+    std::map<std::uint64_t, Value> others_{};
+};
+
+} // namespace railmq::storage

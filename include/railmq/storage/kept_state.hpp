@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/message_image.hpp>
+#include <railmq/storage/entries.hpp>
+#include <railmq/storage/id_map.hpp>
+#include <railmq/storage/segment.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace railmq::storage {
+
+/// Where a message is stored: in twelve bytes, since there is one for each that is kept.
+class kept_at {
+public:
+    kept_at() noexcept = default;
+    kept_at(record_location where, std::uint32_t bytes) noexcept
+        : segment_{static_cast<std::uint32_t>(where.segment)}
+        , offset_{static_cast<std::uint32_t>(where.offset / record_header::alignment)}
+        , bytes_{bytes} {}
+
+    [[nodiscard]] bool is_empty() const noexcept { return segment_ == 0; }
+    [[nodiscard]] record_location location() const noexcept {
+        return {segment_, std::uint64_t{offset_} * record_header::alignment};
+    }
+    [[nodiscard]] std::uint64_t segment() const noexcept { return segment_; }
+    [[nodiscard]] std::uint32_t bytes() const noexcept { return bytes_; }
+
+private:
+    std::uint32_t segment_ = 0;
+    std::uint32_t offset_ = 0;
+    std::uint32_t bytes_ = 0;
+};
+
+/// A message of a queue that nobody has opened: where it is stored, and how it is.
+struct kept_message {
+    kept_at where{};
+    std::uint32_t delivery_count = 0;
+    bool is_held = false;
+    time_point enqueued{};
+    time_point first_handed_out = never;
+    std::unique_ptr<core::message_image> more{}; ///< All of it, where that is not all.
+
+    [[nodiscard]] bool is_empty() const noexcept { return where.is_empty(); }
+
+    void become(core::message_image m) {
+        if (m.is_plain()) {
+            delivery_count = m.delivery_count;
+            is_held = m.state == core::image_state::held;
+            enqueued = m.enqueued;
+            first_handed_out = m.first_handed_out;
+            more.reset();
+        } else {
+            more = std::make_unique<core::message_image>(std::move(m));
+        }
+    }
+    [[nodiscard]] core::message_image image(std::uint64_t id) const {
+        core::message_image m;
+        if (more != nullptr) {
+            m.id = more->id;
+            m.position = more->position;
+            m.state = more->state;
+            m.returned_to = more->returned_to;
+            m.delivery_count = more->delivery_count;
+            m.failures = more->failures;
+            m.enqueued = more->enqueued;
+            m.first_handed_out = more->first_handed_out;
+            m.expires_at = more->expires_at;
+            m.due = more->due;
+            m.previous_wait = more->previous_wait;
+            m.dying_of = more->dying_of;
+            m.dying_detail = more->dying_detail;
+            return m;
+        }
+        m.id = m.position = id;
+        m.delivery_count = delivery_count;
+        m.state = is_held ? core::image_state::held : core::image_state::in_line;
+        m.enqueued = enqueued;
+        m.first_handed_out = first_handed_out;
+        return m;
+    }
+};
+
+/// Turns the wall clock's moments into the broker's.
+inline void to_broker_time(core::message_image& m, duration wall) noexcept {
+    for (time_point* t : {&m.enqueued, &m.first_handed_out, &m.expires_at, &m.due}) {
+        *t = *t == never ? never : saturating_add(*t, -wall);
+    }
+}
+
+/// A queue as its journal keeps it.
+struct kept_queue {
+    queue_definition definition{};
+    id_map<kept_message> messages{};
+};
+
+/// What a journal says, after its records were read one after the other. All moments are the wall
+/// clock's.
+class kept_state {
+public:
+    static constexpr std::uint64_t delayed_ids = std::uint64_t{1} << 62;
+
+    /// By the queues' numbers.
+    std::map<std::uint64_t, kept_queue> queues{};
+    std::uint64_t last_queue = 0; ///< The highest number that a queue has had.
+    /// The latest moment that anything is known to have happened.
+    time_point latest = time_point::min();
+
+    /// Takes in one more record. False: it is none that this library has written.
+    [[nodiscard]] bool add(std::span<const std::byte> record, record_location where) {
+        where_ = where;
+        return read_entries(record, duration::zero(), *this);
+    }
+
+    // For `read_entries`
+
+    void clock(time_point now) { latest = std::max(latest, now); }
+    void queue(queue_definition d) {
+        last_queue = std::max(last_queue, d.number);
+        kept_queue& q = queues[d.number];
+        d.next_position = std::max(d.next_position, q.definition.next_position);
+        d.next_delayed = std::max(d.next_delayed, q.definition.next_delayed);
+        q.definition = std::move(d);
+    }
+    void deleted(std::uint64_t number) { queues.erase(number); }
+    void stored(std::uint64_t number, core::message_image m, const stored_content& content) {
+        latest = std::max(latest, m.enqueued);
+        put(number, std::move(m), kept_at{where_, content.bytes});
+    }
+    void changed(std::uint64_t number, core::message_image m) {
+        if (kept_queue* q = find(number)) {
+            if (kept_message* known = q->messages.find(m.id)) {
+                count(*q, m);
+                known->become(std::move(m));
+            }
+        }
+    }
+    void held(
+        std::uint64_t number,
+        std::uint64_t first,
+        std::uint64_t n,
+        std::uint32_t delivery_count,
+        time_point at) {
+        latest = std::max(latest, at);
+        each(number, first, n, [&](id_map<kept_message>& messages, std::uint64_t id) {
+            kept_message& m = *messages.find(id);
+            core::message_image image = m.image(id);
+            image.state = core::image_state::held;
+            image.delivery_count = delivery_count;
+            image.first_handed_out = at;
+            image.due = never;
+            m.become(std::move(image));
+        });
+    }
+    void gone(std::uint64_t number, std::uint64_t first, std::uint64_t n) {
+        each(number, first, n, [](id_map<kept_message>& messages, std::uint64_t id) {
+            messages.take(id);
+        });
+    }
+    void range(std::uint64_t number, std::uint64_t from, std::uint64_t to) {
+        each(number, from, to - from, [](id_map<kept_message>& messages, std::uint64_t id) {
+            messages.take(id);
+        });
+    }
+    void listed(
+        std::uint64_t number, core::message_image m, record_location where, std::uint32_t bytes) {
+        put(number, std::move(m), kept_at{where, bytes});
+    }
+
+private:
+    [[nodiscard]] kept_queue* find(std::uint64_t number) {
+        const auto it = queues.find(number);
+        return it == queues.end() ? nullptr : &it->second;
+    }
+    void put(std::uint64_t number, core::message_image m, kept_at where) {
+        if (kept_queue* q = find(number)) {
+            count(*q, m);
+            const std::uint64_t id = m.id;
+            kept_message made;
+            made.where = where;
+            made.become(std::move(m));
+            q->messages.put(id, std::move(made));
+        }
+    }
+    /// Numbers never start over.
+    static void count(kept_queue& q, const core::message_image& m) noexcept {
+        queue_definition& d = q.definition;
+        for (const std::uint64_t n : {m.id, m.position}) {
+            if (n < delayed_ids) {
+                d.next_position = std::max(d.next_position, n + 1);
+            } else {
+                d.next_delayed = std::max(d.next_delayed, n - delayed_ids + 1);
+            }
+        }
+    }
+    /// Calls `f` for the messages of a queue that have one of `n` ids from `first` on.
+    template <class F>
+    void each(std::uint64_t number, std::uint64_t first, std::uint64_t n, F&& f) {
+        kept_queue* q = find(number);
+        if (q == nullptr) {
+            return;
+        }
+        ids_.clear();
+        q->messages.for_each_from(first, [&](std::uint64_t id, const kept_message&) {
+            if (id - first >= n) {
+                return false;
+            }
+            ids_.push_back(id);
+            return true;
+        });
+        for (const std::uint64_t id : ids_) {
+            f(q->messages, id);
+        }
+    }
+
+    record_location where_{};
+    std::vector<std::uint64_t> ids_{};
+};
+
+} // namespace railmq::storage
