@@ -89,8 +89,12 @@ public:
         open_in(std::move(where), typename Runtime::clock{}, std::move(o), Runtime::entropy);
     }
     /// The same on any `storage::directory`, such as a simulated disk's.
-    template <storage::directory Directory>
-    explicit basic_broker(Directory where, broker_options o = {}) requires Runtime::concurrent {
+    template <class Directory>
+    requires(
+        Runtime::concurrent && !std::same_as<Directory, basic_broker> &&
+        !std::convertible_to<Directory, broker_options>) &&
+        storage::directory<Directory> explicit basic_broker(
+            Directory where, broker_options o = {}) {
         require(validate(o));
         open_in(std::move(where), typename Runtime::clock{}, std::move(o), Runtime::entropy);
     }
@@ -246,7 +250,8 @@ private:
         }
     }
     template <class T>
-    [[nodiscard]] basic_queue<T, Runtime> open(std::string_view name, const queue_options* o) {
+    [[nodiscard]] basic_queue<T, Runtime>
+    open(std::string_view name, const queue_options* o) const {
         failure f;
         auto q = core().open(name, detail::message_type_of<T>(), o, f);
         require(f);

@@ -490,7 +490,8 @@ receipt basic_producer<T, Runtime>::send_slow(
     w.encoded = encoded;
     const auto attempt = [&](bool and_wait) {
         return queue_->locked_and_current([&](auto& m, time_point now, auto& fx) {
-            if (const errc why = queue_->check_room(encoded.size()); why != errc{}) {
+            if (const errc why = m.is_closed() ? errc{} : queue_->check_room(encoded.size());
+                why != errc{}) {
                 m.count_refused(why, now, fx);
                 return why;
             }

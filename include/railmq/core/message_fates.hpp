@@ -94,6 +94,11 @@ public:
         d.timer = timers_.arm(saturating_add(now, wait), {m.id, timer_kind::wait});
     }
 
+    /// Whether a journal hears of all hand-outs, or only of those of messages that may have ended
+    /// a process: those before the position, and those that never stood in line.
+    void list_hand_outs(bool all) noexcept { lists_hand_outs_ = all; }
+    void suspect_before(std::uint64_t position) noexcept { suspects_end_ = position; }
+
 protected:
     ~message_fates() = default;
 
@@ -195,8 +200,11 @@ protected:
         totals_.redelivered += w.tag() != 0 ? 1 : 0;
         out = {&h, p.in, p.at, leased};
         // At most once: for who acknowledges by taking, it is over with that.
-        list(
-            fx, p, h.acks_on_delivery ? message_change::kind::gone : message_change::kind::changed);
+        if (h.acks_on_delivery) {
+            list(fx, p, message_change::kind::gone);
+        } else if (lists_hand_outs_ || p.in->aside || store_.id_of(p) < suspects_end_) {
+            list(fx, p, message_change::kind::changed);
+        }
         if (fx.listening) {
             notices::delivered n{};
             fill(n, now, store_.public_id(p));
@@ -719,6 +727,8 @@ protected:
     std::uint64_t delayed_accepted_ = 0;
 
     queue_stats totals_{};
+    std::uint64_t suspects_end_ = 0;
+    bool lists_hand_outs_ = true;
     bool closed_ = false;
     bool aborted_ = false;
 };

@@ -387,7 +387,8 @@ public:
         const auto keep = op->queue_;
         op->use_timer();
         const bool done = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
-            if (const errc why = keep->check_room(op->bytes_.size()); why != errc{}) {
+            if (const errc why = m.is_closed() ? errc{} : keep->check_room(op->bytes_.size());
+                why != errc{}) {
                 m.count_refused(why, now, fx);
                 op->set_result(why);
                 return true;

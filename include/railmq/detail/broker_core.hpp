@@ -397,7 +397,10 @@ public:
         std::vector<std::byte> record;
         storage::entry_writer{record, journal_->wall()}.deleted(kept_as);
         storage::record_location where;
-        (void)journal_->append(record, where, ec);
+        const std::uint64_t number = journal_->append(record, where, ec);
+        if (number != 0) {
+            confirm(number, options_.durability, ec);
+        }
     }
 
     /// From now on nothing can be opened. Returns what there is, to the first caller alone.

@@ -55,6 +55,9 @@ public:
     }
     /// There is no space: everything is worth trying, at once.
     void hurry() noexcept {
+        if (journal_->appended() < next_try_.load(std::memory_order_relaxed)) {
+            return; // there was none a moment ago
+        }
         is_urgent_.store(true, std::memory_order_relaxed);
         wanted_at_.store(0, std::memory_order_relaxed);
     }
@@ -307,6 +310,7 @@ private:
     std::uint64_t next_round_;
     std::atomic<std::uint64_t> wanted_at_;
     std::atomic<bool> is_urgent_{false};
+    std::atomic<std::uint64_t> next_try_{0}; ///< What must be appended before it is tried again.
 
     std::vector<std::shared_ptr<queue_type>> queues_{}; ///< Still to be listed.
     std::vector<std::uint64_t> unopened_{};

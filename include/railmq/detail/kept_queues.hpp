@@ -72,6 +72,7 @@ errc queue_core<Runtime>::restore(
         return std::pair{!x.is_in_line, x.position} < std::pair{!y.is_in_line, y.position};
     });
     machine_.start_at(start, from.definition.next_delayed);
+    machine_.suspect_before(was_closed ? 0 : end);
     const auto& ops = machine_.store().ops();
     const std::align_val_t align{std::max<std::size_t>(ops.align, alignof(void*))};
     const auto free_space = [align](void* p) { ::operator delete(p, align); };
@@ -184,6 +185,10 @@ auto broker_core<Runtime>::add(
             return nullptr;
         }
         kept_.last_queue = kept_as;
+        woken.push_back([this, number = journal_->port().last()] {
+            error_code not_yet; // the first send tells
+            confirm(number, options_.durability, not_yet);
+        });
     }
     auto q = std::make_shared<queue_type>(
         this->shared_from_this(), std::string{name}, type, options, ++queues_made_, kept_as);

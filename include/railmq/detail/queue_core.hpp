@@ -75,6 +75,8 @@ public:
               kept_as != 0} {
         if (kept_as != 0) {
             kept_ = std::make_unique<queue_journal<Runtime>>(broker_->journal(), kept_as);
+            machine_.list_hand_outs(
+                broker_->options().journal_hand_outs == hand_out_journaling::always);
         }
     }
     queue_core(const queue_core&) = delete;
@@ -496,7 +498,10 @@ void queue_core<Runtime>::write_together(
         ec = errc::memory_limit;
         number = 0;
     }
-    if (ec) {
+    if (ec == errc::no_space) {
+        a.broker_->want_space();
+    }
+    if (number == 0 && ec) {
         a.kept_->not_written();
         if (has_more) {
             b->kept_->not_written();

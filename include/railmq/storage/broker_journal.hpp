@@ -7,6 +7,7 @@
 #include <railmq/storage/journal_port.hpp>
 #include <railmq/storage/kept_state.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +58,7 @@ public:
     // Writing
 
     /// Appends a record in memory, if need be in the space that is kept for records that make other
-    /// space free. Returns its number; 0 with an error.
+    /// space free; then `ec` is `no_space` all the same. Returns its number, or 0.
     std::uint64_t
     append(std::span<const std::byte> record, record_location& where, error_code& ec) {
         const std::uint64_t number = port_->append(record, true, where, ec);
@@ -148,6 +149,21 @@ public:
             u.bytes += c.bytes;
             u.messages += c.messages;
         }
+    }
+    /// Bytes of all segments that nobody wants any more, nearly.
+    struct waste {
+        std::uint64_t in_older = 0;
+        std::uint64_t in_current = 0;
+    };
+    [[nodiscard]] waste wasted(error_code& ec) {
+        waste all;
+        const std::uint64_t current = port_->segment();
+        for (const auto& [number, size] : port_->segments(ec)) {
+            const auto live =
+                static_cast<std::uint64_t>(std::max<std::int64_t>(used(number).bytes, 0));
+            (number == current ? all.in_current : all.in_older) += size - std::min(size, live);
+        }
+        return all;
     }
     /// Nothing in it is wanted, and it is gone.
     void forget_usage(std::uint64_t segment) {
@@ -242,6 +258,9 @@ template <directory Directory>
     entry_writer{record, made->wall()}.clock(now);
     record_location at;
     (void)made->append(record, at, ec);
+    if (ec == errc::no_space) {
+        ec = {}; // it can do without
+    }
     return ec ? nullptr : std::move(made);
 }
 

@@ -86,9 +86,9 @@ public:
     ~journal() = default;
 
     /// Appends a record in memory, and returns its number. With `from_headroom` it may use the
-    /// space that is kept for such records.
+    /// space that is kept for such records; `ec` is `no_space` then, if it had to.
     ///
-    /// Errors, after which nothing has changed: `no_space`; `message_too_large`;
+    /// Errors, after which nothing has changed and 0 is returned: `no_space`; `message_too_large`;
     /// `journal_failed`. Begins a new segment where the last is full, which writes and syncs.
     std::uint64_t
     append(std::span<const std::byte> payload, error_code& ec, bool from_headroom = false) {
@@ -96,8 +96,12 @@ public:
             ec = errc::message_too_large;
             return 0;
         }
-        if (!make_room(record_size(payload.size()), from_headroom, ec)) {
-            return 0;
+        const std::uint64_t size = record_size(payload.size());
+        if (!make_room(size, options_.headroom_bytes, ec)) {
+            error_code tight;
+            if (!from_headroom || ec != errc::no_space || !make_room(size, own_bytes, tight)) {
+                return 0;
+            }
         }
         appended_at_ = {header_.number, end_};
         return put(record_kind::data, payload);
@@ -112,13 +116,13 @@ public:
             ec = errc::message_too_large;
             return false;
         }
-        return make_room(record_size(payload), false, ec);
+        return make_room(record_size(payload), options_.headroom_bytes, ec);
     }
 
     /// From now on, opening begins to read with that segment: what came before it is said again
     /// from there on, and all of that is on the device. Syncs.
     void read_from(std::uint64_t segment, error_code& ec) {
-        if (!make_room(record_size(sizeof(segment)), true, ec)) {
+        if (!make_room(record_size(sizeof(segment)), 0, ec)) {
             return;
         }
         put_mark(record_kind::marked, segment);
@@ -268,7 +272,7 @@ public:
     /// Syncs, and leaves word that all is in good order. Nothing can be appended afterwards.
     void close(error_code& ec) {
         sync(ec);
-        if (!ec && make_room(record_size(sizeof(std::uint64_t)), true, ec)) {
+        if (!ec && make_room(record_size(sizeof(std::uint64_t)), 0, ec)) {
             put_mark(record_kind::closed, read_from_);
             sync(ec);
         }
@@ -345,6 +349,10 @@ private:
         }
     }
 
+    /// What the headroom always leaves for the journal's own records, so that it can be opened,
+    /// closed and shortened on a disk that is full.
+    static constexpr std::uint64_t own_bytes = 1024;
+
     /// A segment always has room for its seal.
     [[nodiscard]] static std::uint64_t with_seal(std::uint64_t bytes) noexcept {
         return bytes + record_size(segment_seal::size);
@@ -352,9 +360,9 @@ private:
     [[nodiscard]] bool is_full_for(std::uint64_t bytes) const noexcept {
         return end_ + with_seal(bytes) > options_.segment_bytes && records_ > 1;
     }
-    /// Whether a record of `bytes` can be put: space is reserved for it, and a segment begun for it
-    /// if need be.
-    [[nodiscard]] bool make_room(std::uint64_t bytes, bool from_headroom, error_code& ec) {
+    /// Whether a record of `bytes` can be put and `kept` more be left: space is reserved for it,
+    /// and a segment begun for it if need be.
+    [[nodiscard]] bool make_room(std::uint64_t bytes, std::uint64_t kept, error_code& ec) {
         if (!may_go_on(ec)) {
             return false;
         }
@@ -364,8 +372,7 @@ private:
                 return false;
             }
         }
-        if (!ec || from_headroom) {
-            const std::uint64_t kept = from_headroom ? 0 : options_.headroom_bytes;
+        if (!ec || kept < options_.headroom_bytes) {
             reserve(end_ + with_seal(bytes) + kept, ec);
         }
         return !ec;
@@ -417,9 +424,11 @@ private:
             // What is reserved here is of no use any more once the next one is there.
             error_code undone;
             const std::uint64_t kept = reserved_;
+            const std::uint64_t free = kept - with_seal(end_);
+            constexpr std::uint64_t blocks = 8192; // that the file system may need for itself
+            headroom = std::min(headroom, free > 2 * blocks ? free - blocks : free / 2);
             directory_.remove(unfinished_name(), undone);
             file_.resize(with_seal(end_), undone);
-            headroom /= 2;
             file = create(next, headroom, ec);
             if (ec) {
                 directory_.remove(unfinished_name(), undone);
@@ -763,7 +772,7 @@ std::optional<journal<Directory>> journal<Directory>::open(
     }
     self.written_ = self.synced_ = self.last_;
     // A record of the new epoch, so that none of an older one can follow what was read.
-    if (ec || !self.make_room(record_size(0), true, ec)) {
+    if (ec || !self.make_room(record_size(0), 0, ec)) {
         return std::nullopt;
     }
     self.put(record_kind::opened, {});
