@@ -303,3 +303,25 @@ TEST_CASE("sim: chance does everything that the history can tell of one broker's
     }
     CHECK(check(events, rules(delivery_order::fifo)).empty());
 }
+
+TEST_CASE("sim: a hand-out is recorded with all that the delivery says, also when it is late") {
+    railmq::simulation sim{1};
+    railmq::sim_broker broker{sim};
+    auto queue = broker.queue<std::uint64_t>("work", {.ack_timeout = ack_timeout});
+    const auto id = queue.producer().send(7U, {.key = "k"}).id;
+    auto consumer = queue.consumer();
+    const auto d = consumer.try_receive();
+    REQUIRE(d.has_value());
+    event e = railmq::testing::handed_out(*d);
+    CHECK(e.kind == event_kind::handed_out);
+    CHECK(e.id == id);
+    CHECK(e.key == "k");
+    CHECK(e.delivery_count == 1);
+    CHECK(e.failure_count == 0U);
+    CHECK(e.redelivered == false);
+    CHECK(e.deadline == time_point{ack_timeout});
+    sim.advance(ack_timeout);
+    e = railmq::testing::handed_out(*d);
+    CHECK(e.deadline == time_point::min());
+    CHECK(e.failure_count == 1U);
+}

@@ -201,7 +201,7 @@ template <class Delivery>
     e.delivery_count = d.delivery_count();
     e.failure_count = d.failure_count();
     e.redelivered = d.redelivered();
-    e.deadline = d.ack_deadline().value_or(never);
+    e.deadline = d.ack_deadline().value_or(time_point::min()); // the lease may be lost already
     return e;
 }
 

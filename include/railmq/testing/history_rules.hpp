@@ -107,6 +107,7 @@ struct history_rules {
     bool is_complete = true;
     /// Several threads recorded. What one of them was told may then be recorded before the event
     /// that made it so, and hand-outs to different consumers in another order than they were made.
+    /// They are put in order by their ids and delivery counts, which must be recorded then.
     bool is_concurrent = false;
     /// A crash may undo the last settlement, drop or move of a message: it is handed out again. It
     /// never does so after the broker has been opened again.

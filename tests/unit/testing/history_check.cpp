@@ -245,6 +245,19 @@ const std::vector<good_history>& good_histories() {
             out(2, 2, 1, 1s), dead(1, death_reason::max_attempts, 1s), nack(1, 1, 1s),
             ack(2, 2, 2s), in("q.dead", left(1))},
             with_threads({.max_attempts = 1, .order = delivery_order::by_key})},
+        {"threads: the first to get it writes last", {
+            sent(1), with_id(1, out(1, 2, 2, 31s)), with_id(1, out(1, 1, 1, 0s)),
+            with_id(1, expired(0, 30s)), settle_begun(1, 2, 32s), ack(1, 2, 32s),
+            refused(1, 1, 33s)},
+            with_threads()},
+        {"threads: failures that were asked for late", {
+            sent(1), with_failures(1, with_id(1, out(1, 1, 1, 0s))), out(1, 2, 2, 30s),
+            settle_begun(1, 2, 31s), ack(1, 2, 31s)},
+            with_threads()},
+        {"threads: it died before its holder could write", {
+            sent(1), dead(1, death_reason::max_stalls, 30s), with_id(1, out(1, 1, 1, 0s)),
+            with_id(1, expired(0, 30s)), refused(1, 1, 31s), in("q.dead", left(1))},
+            with_threads({.max_stalls = 1})},
         {"threads: a purge that may have been before a send", {
             sent(1), purged(0s), out(1, 1, 1, 0s), ack(1, 1, 0s)},
             with_threads()},
@@ -371,6 +384,9 @@ const std::vector<broken_history>& broken_histories() {
         {"two consumers, threads", kind::two_leases, {
             sent(1), out(1, 1, 1, 0s), out(1, 2, 2, 1s), settle_begun(1, 2, 1s), ack(1, 2, 1s)},
             with_threads()},
+        {"the count jumped, and nobody wrote late", kind::wrong_delivery_count, {
+            sent(1), with_id(1, out(1, 2, 2, 31s)), ack(1, 2, 32s)},
+            with_threads()},
         {"handed out again, and the count stayed", kind::wrong_delivery_count, {
             sent(1), out(1, 1, 1, 0s), nack(1, 1, 1s), out(1, 1, 1, 1s), ack(1, 1, 2s)}},
         {"the count jumped", kind::wrong_delivery_count, {
@@ -388,6 +404,10 @@ const std::vector<broken_history>& broken_histories() {
         {"a nack that did not count", kind::wrong_failure_count, {
             sent(1), out(1, 1, 1, 0s), nack(1, 1, 1s), with_failures(0, out(1, 1, 2, 1s)),
             ack(1, 1, 2s)}},
+        {"fewer failures than were seen, threads", kind::wrong_failure_count, {
+            sent(1), out(1, 1, 1, 0s), settle_begun(1, 1, 1s), nack(1, 1, 1s),
+            with_failures(0, out(1, 1, 2, 1s)), settle_begun(1, 1, 2s), ack(1, 1, 2s)},
+            with_threads()},
         {"a release that counted", kind::wrong_failure_count, {
             sent(1), out(1, 1, 1, 0s), release(1, 1, 1s), with_failures(1, out(1, 1, 2, 1s)),
             ack(1, 1, 2s)}},

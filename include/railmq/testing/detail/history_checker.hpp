@@ -59,7 +59,7 @@ private:
         case event_kind::released: on_settled(located(i), i, i); break;
         case event_kind::refused: on_refused(found(i), i); break;
         case event_kind::extended: on_extended(located(i), i); break;
-        case event_kind::lease_expired: on_lease_expired(located(i), i); break;
+        case event_kind::lease_expired: on_lease_expired(i); break;
         case event_kind::consumer_closed: on_consumer_closed(e); break;
         case event_kind::dead_lettered:
         case event_kind::dropped:
@@ -189,10 +189,12 @@ private:
 
     void on_hand_out(message_story& s, std::size_t i) {
         const event& e = at(i);
+        set_done(i);
+        note_id(s, i);
+        tell_hand_outs(s, e.delivery_count);
         check_still_open(s, i);
         check_not_failed(s, i);
         check_not_gone(s, i);
-        note_id(s, i);
         check_lease(s, i);
         check_time(s, i);
         check_limits(s, i);
@@ -203,6 +205,13 @@ private:
         s.key = e.key ? e.key : s.key;
         s.hand_out(e, i);
         held_[e.consumer].push_back(s.number);
+    }
+    /// All that are told later than that one, but came before it.
+    void tell_hand_outs(message_story& s, std::uint32_t count) {
+        for (std::size_t i = untold_hand_out(s, count); i != no_event;
+             i = untold_hand_out(s, count)) {
+            on_hand_out(s, i);
+        }
     }
     void on_read(message_story& s, std::size_t i) {
         check_still_open(s, i);
@@ -341,7 +350,9 @@ private:
     }
     void check_failure_count(message_story& s, std::size_t i) {
         const auto told = at(i).failure_count;
-        if (told && !s.now.failures.contains(*told)) {
+        // A holder that was held up may have asked after the failures that followed.
+        const bool may_be_more = rules().is_concurrent && told && *told > s.now.failures.most;
+        if (told && !may_be_more && !s.now.failures.contains(*told)) {
             report(
                 violation_kind::wrong_failure_count,
                 s,
@@ -350,7 +361,7 @@ private:
                 "it failed " + text_of(s.now.failures) + " times, and its failure count is " +
                     std::to_string(*told));
         }
-        if (told) {
+        if (told && !may_be_more) {
             s.now.failures = {*told, *told};
         }
     }
@@ -428,11 +439,17 @@ private:
             {s.handed_out},
             what(i) + " by consumer " + std::to_string(e.consumer) + ", which did not hold it");
     }
-    void on_lease_expired(message_story& s, std::size_t i) {
-        if (s.lease != lease_state::good) {
+    void on_lease_expired(std::size_t i) {
+        message_story* const known = rules().is_concurrent ? found(i) : &located(i);
+        if (known == nullptr || known->lease != lease_state::good) {
             return;
         }
+        message_story& s = *known;
         if (at(i).at < s.deadline) {
+            if (rules().is_concurrent && s.untold_stalls != 0) {
+                --s.untold_stalls; // of a lease before
+                return;
+            }
             report(
                 violation_kind::lease_cut_short,
                 s,
@@ -442,6 +459,7 @@ private:
                     text_of(s.deadline - at(i).at) + " too early");
         }
         s.stall();
+        --s.untold_stalls;
         s.changed = i;
     }
     void on_consumer_closed(const event& e) {
@@ -463,6 +481,7 @@ private:
         set_done(i);
         message_story& s = located(i);
         const event& e = at(i);
+        tell_hand_outs(s, count_range::top);
         check_not_failed(s, i);
         const bool was_here = check_not_gone(s, i);
         if (s.lease == lease_state::good && e.at >= s.deadline) {

@@ -133,7 +133,8 @@ struct message_story {
     time_point deadline = never;
     std::uint32_t delivery = 0;
     std::size_t handed_out = no_event;
-    bool was_settled = false; ///< The last lease: by its holder.
+    bool was_settled = false;        ///< The last lease: by its holder.
+    std::uint32_t untold_stalls = 0; ///< Known by the deadline alone.
 
     whereabouts fate = whereabouts::waiting;
     last_change change = last_change::none; ///< What the present life of the broker did last.
@@ -180,6 +181,7 @@ struct message_story {
     }
     /// The lease is at its end, by its deadline. That is a failure.
     void stall() noexcept {
+        ++untold_stalls;
         now.failures.add();
         now.stalls.add();
         lease = lease_state::lapsed;

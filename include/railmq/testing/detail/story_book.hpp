@@ -33,7 +33,7 @@ public:
         read_names();
         pair_settlements();
         if (rules.is_concurrent) {
-            collect_moves();
+            collect_late_events();
         }
     }
     story_book(const story_book&) = delete;
@@ -167,6 +167,22 @@ protected:
     void give_content(std::size_t i, std::vector<std::uint32_t> stories) {
         in_queue_[queue_[i]] = std::move(stories);
     }
+    /// With several threads, a hand-out may be recorded after what followed from it. The next one
+    /// of the message that is told later, but must have come before the one numbered `count`; or
+    /// `no_event`.
+    [[nodiscard]] std::size_t untold_hand_out(const message_story& s, std::uint32_t count) const {
+        const auto known = hand_outs_.find({s.now.queue, s.message});
+        if (known != hand_outs_.end()) {
+            for (const std::size_t i : known->second) {
+                const std::uint32_t n = events_[i].delivery_count;
+                if (!is_done_[i] && events_[i].id == s.now.id && n < count &&
+                    n == s.now.deliveries.most + 1) {
+                    return i;
+                }
+            }
+        }
+        return no_event;
+    }
     [[nodiscard]] std::vector<violation> take_violations() { return std::move(violations_); }
 
 private:
@@ -215,13 +231,17 @@ private:
             }
         }
     }
-    void collect_moves() {
+    /// What may be recorded later than what followed from it.
+    void collect_late_events() {
         for (std::size_t i = 0; i < size(); ++i) {
             const event& e = events_[i];
             const bool is_move =
                 e.kind == event_kind::dead_lettered || e.kind == event_kind::redriven;
             if (is_move || e.kind == event_kind::dropped) {
                 departures_[{queue_[i], message_[i]}].push_back(i);
+            }
+            if (e.kind == event_kind::handed_out && e.delivery_count != 0 && e.id) {
+                hand_outs_[{queue_[i], message_[i]}].push_back(i);
             }
             if (is_move) {
                 arrivals_[{number_of(e.target), message_[i]}].push_back(i);
@@ -341,6 +361,7 @@ private:
     std::map<std::uint64_t, std::vector<std::uint32_t>> by_message_{};
     moves arrivals_{};
     moves departures_{};
+    moves hand_outs_{};
 };
 
 } // namespace railmq::testing::detail
