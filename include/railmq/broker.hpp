@@ -9,6 +9,7 @@
 #include <railmq/runtime/threaded.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/posix_files.hpp>
+#include <railmq/transaction.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -155,6 +156,12 @@ public:
         if (ec) {
             throw system_error(ec, "delete queue '" + detail::printable(name) + "'");
         }
+    }
+
+    /// Begins a transaction: sends and acknowledgements that happen together or not at all.
+    [[nodiscard]] basic_transaction<Runtime> begin() {
+        (void)core();
+        return basic_transaction<Runtime>{core_};
     }
 
     /// The names of all queues, sorted.

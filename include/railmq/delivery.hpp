@@ -47,6 +47,8 @@ struct delivery_access {
     [[nodiscard]] static const core::lease<Runtime>& lease(const delivery_type& d) noexcept {
         return d.lease_;
     }
+    /// Its lease is somebody else's business now.
+    static void let_go(delivery_type& d) noexcept { d.lease_ = {}; }
     /// Acknowledges deliveries from `first` on for as long as they are alike, nothing about them is
     /// special, and their payload needs no ending. Returns the first one that is left.
     static delivery_type* settle_plain(delivery_type* first, delivery_type* last) noexcept {

@@ -20,6 +20,8 @@ template <class T, class Runtime = threaded>
 class basic_delivery;
 template <class Runtime = threaded>
 class basic_subscription;
+template <class Runtime = threaded>
+class basic_transaction;
 
 /// The production runtime's names.
 using broker = basic_broker<threaded>;
@@ -32,6 +34,7 @@ using consumer = basic_consumer<T, threaded>;
 template <class T>
 using delivery = basic_delivery<T, threaded>;
 using subscription = basic_subscription<threaded>;
+using transaction = basic_transaction<threaded>;
 
 /// The same in a simulation.
 using sim_broker = basic_broker<simulated>;
@@ -44,5 +47,6 @@ using sim_consumer = basic_consumer<T, simulated>;
 template <class T>
 using sim_delivery = basic_delivery<T, simulated>;
 using sim_subscription = basic_subscription<simulated>;
+using sim_transaction = basic_transaction<simulated>;
 
 } // namespace railmq

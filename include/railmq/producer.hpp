@@ -181,6 +181,8 @@ public:
 private:
     template <class, class>
     friend class basic_queue;
+    template <class>
+    friend class basic_transaction;
 
     basic_producer(std::shared_ptr<queue_type> q, producer_options o)
         : queue_{std::move(q)}

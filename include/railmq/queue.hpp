@@ -312,7 +312,8 @@ errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where)
             }
         }
         m.serve(now, fx);
-        core_type::write_together(from, fx, &to, &to_fx);
+        const typename core_type::part parts[] = {{&from, &fx}, {&to, &to_fx}};
+        core_type::write_together(parts);
     }
     from.finish(fx);
     to.finish(to_fx);

@@ -10,6 +10,7 @@
 #include <railmq/delivery.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/backoff.hpp>
+#include <railmq/model/codec.hpp>
 #include <railmq/model/death.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/handle_options.hpp>
@@ -28,3 +29,4 @@
 #include <railmq/runtime/simulated.hpp>
 #include <railmq/runtime/threaded.hpp>
 #include <railmq/subscription.hpp>
+#include <railmq/transaction.hpp>

@@ -5,6 +5,7 @@
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/outcome.hpp>
+#include <railmq/transaction.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -94,10 +95,22 @@ class subscription_state final
       public std::enable_shared_from_this<subscription_state<T, Runtime, Executor, Handler>> {
     using delivery_type = basic_delivery<T, Runtime>;
     using consumer_type = basic_consumer<T, Runtime>;
-    static constexpr bool takes_delivery = std::is_invocable_v<Handler&, delivery_type&>;
+    using transaction_type = basic_transaction<Runtime>;
+    static constexpr bool takes_transaction =
+        std::is_invocable_v<Handler&, delivery_type&, transaction_type&> ||
+        std::is_invocable_v<Handler&, const T&, transaction_type&>;
+    static constexpr bool takes_delivery =
+        std::is_invocable_v<Handler&, delivery_type&> ||
+        std::is_invocable_v<Handler&, delivery_type&, transaction_type&>;
     static_assert(
-        takes_delivery || std::is_invocable_v<Handler&, const T&>,
-        "a handler takes `const T&` or `delivery<T>&`");
+        takes_delivery || takes_transaction || std::is_invocable_v<Handler&, const T&>,
+        "a handler takes `const T&` or `delivery<T>&`, and after it `transaction&` if it likes");
+
+    /// What one call of the handler works on.
+    struct work {
+        delivery_type delivery;
+        transaction_type sends{};
+    };
 
 public:
     subscription_state(
@@ -220,44 +233,70 @@ private:
         receive_next();
     }
 
-    [[nodiscard]] decltype(auto) call(delivery_type& d) {
-        if constexpr (takes_delivery) {
-            return handler_(d);
+    [[nodiscard]] decltype(auto) call(work& w) {
+        if constexpr (takes_transaction) {
+            w.sends = queue_->broker().template begin<transaction_type>();
+            if constexpr (takes_delivery) {
+                return handler_(w.delivery, w.sends);
+            } else {
+                return handler_(w.delivery.value(), w.sends);
+            }
+        } else if constexpr (takes_delivery) {
+            return handler_(w.delivery);
         } else {
-            return handler_(d.value());
+            return handler_(w.delivery.value());
         }
     }
+    /// An acknowledgement takes the handler's sends with it; any other end drops them.
+    static void settle(work& w, const outcome& o) noexcept {
+        if constexpr (takes_transaction) {
+            if (w.delivery && o.what() == outcome::kind::acked) {
+                try {
+                    w.sends.ack(w.delivery);
+                    w.sends.commit();
+                } catch (...) {
+                    w.sends.abort(); // it has failed, as if the handler had thrown
+                }
+                return;
+            }
+        }
+        settle_by(w.delivery, o);
+    }
+    static void settle(work& w, std::exception_ptr failure) noexcept {
+        settle_by(w.delivery, std::move(failure));
+    }
 
-    void run(delivery_type d) {
-        using result_type = decltype(call(d));
+    void run(delivery_type received) {
+        work w{std::move(received)};
+        using result_type = decltype(call(w));
         if constexpr (is_awaitable<result_type>) {
             // The delivery lives as long as the coroutine that works on it.
-            auto held = std::make_shared<delivery_type>(std::move(d));
+            auto held = std::make_shared<work>(std::move(w));
             using value_type = typename result_type::value_type;
-            std::optional<result_type> work;
+            std::optional<result_type> coroutine;
             try {
                 const handler_scope scope{&queue_->broker()};
-                work.emplace(call(*held));
+                coroutine.emplace(call(*held));
             } catch (...) {
-                settle_by(*held, std::current_exception());
+                settle(*held, std::current_exception());
                 finish_one();
                 return;
             }
             if constexpr (std::is_void_v<value_type>) {
                 boost::asio::co_spawn(
                     executor_,
-                    std::move(*work),
+                    std::move(*coroutine),
                     [self = this->shared_from_this(), held](std::exception_ptr failure) {
-                        failure ? settle_by(*held, failure) : settle_by(*held, outcome::ack());
+                        failure ? settle(*held, failure) : settle(*held, outcome::ack());
                         self->finish_one();
                     });
             } else {
                 boost::asio::co_spawn(
                     executor_,
-                    std::move(*work),
+                    std::move(*coroutine),
                     [self = this->shared_from_this(),
                      held](std::exception_ptr failure, outcome result) {
-                        failure ? settle_by(*held, failure) : settle_by(*held, result);
+                        failure ? settle(*held, failure) : settle(*held, result);
                         self->finish_one();
                     });
             }
@@ -265,16 +304,16 @@ private:
             try {
                 const handler_scope scope{&queue_->broker()};
                 if constexpr (std::is_void_v<result_type>) {
-                    call(d);
-                    settle_by(d, outcome::ack());
+                    call(w);
+                    settle(w, outcome::ack());
                 } else {
                     static_assert(
                         std::is_same_v<result_type, outcome>,
                         "a handler returns void, railmq::outcome or an awaitable of these");
-                    settle_by(d, call(d));
+                    settle(w, call(w));
                 }
             } catch (...) {
-                settle_by(d, std::current_exception());
+                settle(w, std::current_exception());
             }
             finish_one();
         }
@@ -295,12 +334,13 @@ private:
 
 /// Messages pushed to a handler: `queue.subscribe(executor, handler, {.concurrency = 4})`.
 ///
-/// The handler takes `const T&` or `delivery<T>&` and runs on the executor, at most `concurrency`
-/// at a time. What it does settles the message: returning (or completing an `awaitable`)
-/// acknowledges it, or what the returned `outcome` says; throwing `permanent_error` dead-letters
-/// it; any other exception is a failure, retried by the queue's policy. No exception leaves the
-/// subscription. While a plain handler runs, calls that would wait for this broker from within it
-/// fail with `would_deadlock` instead.
+/// The handler takes `const T&` or `delivery<T>&`, and after it `transaction&` if it likes: what it
+/// sends through that happens together with the acknowledgement of its message, or not at all. It
+/// runs on the executor, at most `concurrency` at a time. What it does settles the message:
+/// returning (or completing an `awaitable`) acknowledges it, or what the returned `outcome` says;
+/// throwing `permanent_error` dead-letters it; any other exception is a failure, retried by the
+/// queue's policy. No exception leaves the subscription. While a plain handler runs, calls that
+/// would wait for this broker from within it fail with `would_deadlock` instead.
 ///
 /// A subscription owns a consumer; it ends with `close` or with the handle, and the messages of
 /// handlers that still run go back to the queue.

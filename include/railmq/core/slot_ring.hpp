@@ -342,6 +342,16 @@ public:
         return true;
     }
 
+    /// Makes room for that many claims that cannot fail. False: not within the memory limit.
+    [[nodiscard]] bool reserve(std::uint64_t places) {
+        while (reserved_.load(std::memory_order_relaxed) - tail() < places) {
+            if (!add_chunk(false)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     /// The line begins at that position; nobody has used it before.
     void start_at(std::uint64_t position) {
         RAILMQ_ASSERT(line_.empty() && reserved_.load(std::memory_order_relaxed) == 0);

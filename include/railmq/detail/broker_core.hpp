@@ -468,6 +468,12 @@ public:
     /// The exact next deadline of all queues.
     [[nodiscard]] time_point next_due();
 
+    /// A `Transaction` of this broker.
+    template <class Transaction>
+    [[nodiscard]] Transaction begin() {
+        return Transaction{this->shared_from_this()};
+    }
+
     // Sleeping
 
     /// Blocks the calling thread until `s` is finished, or until `limit`; meanwhile keeps the

@@ -74,7 +74,7 @@ bool queue_core<Runtime>::move_one_death(
             }
             using fate = typename machine_type::fate;
             machine_.finish_death(*m, cycle ? fate::cycle : fate::discarded, true, now, fx);
-            write_together(*this, fx, nullptr, nullptr);
+            write(fx);
             return true;
         }
         errc e = unusable;
@@ -142,7 +142,15 @@ bool queue_core<Runtime>::move_one_death(
             }
             machine_.postpone_death(*m, now);
         }
-        write_together(*this, fx, target, &target_fx);
+        if (target == nullptr || target == this) {
+            // One that stays in its queue is another message there, and the old one has left.
+            fx.changes.insert(fx.changes.end(), target_fx.changes.begin(), target_fx.changes.end());
+            write(fx);
+            target_fx.record = fx.record;
+        } else {
+            const part both[] = {{this, &fx}, {target, &target_fx}};
+            write_together(both);
+        }
         return true;
     });
     finish(fx);

@@ -107,7 +107,7 @@ errc queue_core<Runtime>::restore(
     }
     machine_.end_restore(end);
     machine_.serve(now, fx);
-    write_together(*this, fx, nullptr, nullptr);
+    write(fx);
     return errc{};
 }
 
@@ -146,7 +146,8 @@ void queue_core<Runtime>::set_aside(undecodable& m, queue_core& to) {
             n.target = to.name();
             fx.note(std::move(n));
         }
-        write_together(*this, fx, &to, &to_fx);
+        const part parts[] = {{this, &fx}, {&to, &to_fx}};
+        write_together(parts);
     }
     finish(fx);
     to.finish(to_fx);

@@ -310,15 +310,24 @@ public:
         }
     }
 
-    /// Writes what has changed in two queues of one broker, whose locks are held, so that all of it
-    /// is kept or nothing. The second may be missing.
-    static void
-    write_together(queue_core& a, effects_type& fx_a, queue_core* b, effects_type* fx_b) noexcept;
+    /// What has happened in one queue.
+    struct part {
+        queue_core* queue = nullptr;
+        effects_type* fx = nullptr;
+    };
+    /// Writes what has changed in queues of one broker, whose locks are held, so that all of it is
+    /// kept or nothing.
+    static void write_together(std::span<const part> parts) noexcept;
+    /// The same for this queue alone.
+    void write(effects_type& fx) noexcept {
+        const part only{this, &fx};
+        write_together(std::span{&only, 1});
+    }
 
     struct write_later {
         queue_core& queue;
         effects_type& fx;
-        ~write_later() { write_together(queue, fx, nullptr, nullptr); }
+        ~write_later() { queue.write(fx); }
         write_later(queue_core& q, effects_type& e) noexcept
             : queue{q}
             , fx{e} {}
@@ -461,37 +470,32 @@ private:
 };
 
 template <class Runtime>
-void queue_core<Runtime>::write_together(
-    queue_core& a, effects_type& fx_a, queue_core* b, effects_type* fx_b) noexcept {
-    if (!fx_a.keeping || a.broker_->is_journal_closed()) {
+void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
+    queue_core& first = *parts.front().queue;
+    broker_type& owner = *first.broker_;
+    if (!first.is_kept() || owner.is_journal_closed()) {
         return;
     }
-    auto& journal = a.kept_->journal();
-    const bool has_more = b != nullptr && b != &a;
+    std::vector<std::byte>& record = first.record_;
+    auto& journal = first.kept_->journal();
     std::uint64_t number = 0;
+    bool is_asked_for = false;
     error_code ec;
     try {
-        a.record_.clear();
-        if (b == &a) { // a dead letter that stays in its queue
-            fx_a.changes.insert(fx_a.changes.end(), fx_b->changes.begin(), fx_b->changes.end());
-            fx_b->changes.clear();
+        record.clear();
+        for (const part& p : parts) {
+            p.queue->kept_->put(p.queue->machine_, *p.fx, record);
+            is_asked_for = is_asked_for || p.fx->wanted_at != nullptr || !p.fx->completed.empty();
         }
-        a.kept_->put(a.machine_, fx_a, a.record_);
-        if (has_more) {
-            b->kept_->put(b->machine_, *fx_b, a.record_);
-        }
-        if (!a.record_.empty()) {
+        if (!record.empty()) {
             storage::record_location where;
-            number = journal.append(a.record_, where, ec);
-            if (number != 0) {
-                a.kept_->written(where);
-                if (has_more) {
-                    b->kept_->written(where);
+            number = journal.append(record, where, ec);
+            for (const part& p : parts) {
+                if (number != 0) {
+                    p.queue->kept_->written(where);
                 }
             }
-        } else if (
-            fx_a.wanted_at != nullptr || !fx_a.completed.empty() ||
-            (fx_b != nullptr && !fx_b->completed.empty())) {
+        } else if (is_asked_for) {
             number = journal.port().last();
         }
     } catch (...) {
@@ -499,34 +503,31 @@ void queue_core<Runtime>::write_together(
         number = 0;
     }
     if (ec == errc::no_space) {
-        a.broker_->want_space();
+        owner.want_space();
     }
     if (number == 0 && ec) {
-        a.kept_->not_written();
-        if (has_more) {
-            b->kept_->not_written();
+        owner.count_unwritten();
+        for (const part& p : parts) {
+            p.queue->kept_->not_written();
         }
-        a.broker_->count_unwritten();
-        notices::unwritten n{};
-        n.queue = a.name();
-        n.at = a.broker_->clock().now();
-        n.code = static_cast<errc>(ec.value());
         try {
-            fx_a.note(std::move(n));
+            notices::unwritten n{};
+            n.queue = first.name();
+            n.at = owner.clock().now();
+            n.code = static_cast<errc>(ec.value());
+            parts.front().fx->note(std::move(n));
         } catch (...) {
-            a.broker_->count_swallowed();
+            owner.count_swallowed();
         }
     }
-    for (effects_type* fx : {&fx_a, fx_b}) {
-        if (fx != nullptr) {
-            fx->record = number;
-            fx->changes.clear();
-            for (core::waiter* w : fx->completed) {
-                w->record = number;
-            }
-            if (fx->wanted_at != nullptr) {
-                *fx->wanted_at = number;
-            }
+    for (const part& p : parts) {
+        p.fx->record = number;
+        p.fx->changes.clear();
+        for (core::waiter* w : p.fx->completed) {
+            w->record = number;
+        }
+        if (p.fx->wanted_at != nullptr) {
+            *p.fx->wanted_at = number;
         }
     }
 }
