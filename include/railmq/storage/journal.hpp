@@ -3,6 +3,7 @@
 
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/files.hpp>
+#include <railmq/storage/record_buffer.hpp>
 #include <railmq/storage/segment.hpp>
 
 #include <algorithm>
@@ -108,7 +109,7 @@ public:
 
     /// Records that were appended and are not written yet.
     struct batch {
-        std::vector<std::byte> bytes{};
+        record_buffer bytes{};
         std::uint64_t offset = 0;
         std::uint64_t last = 0; ///< The number of the last of them, or of the last one before.
         bool is_to_sync = false;
@@ -125,7 +126,7 @@ public:
         return b;
     }
     void carry_out(const batch& b, error_code& ec) {
-        (void)write_at(file_, b.offset, b.bytes, ec);
+        (void)write_at(file_, b.offset, b.bytes.bytes(), ec);
         if (!ec && b.is_to_sync) {
             file_.sync_data(ec);
         }
@@ -190,14 +191,14 @@ private:
     }
 
     std::uint64_t put(record_kind kind, std::span<const std::byte> payload) {
-        const std::size_t begin = buffer_.size();
-        buffer_.resize(begin + record_size(payload.size())); // with zeros behind the payload
-        const std::span record{buffer_.data() + begin, buffer_.size() - begin};
+        const std::span record = buffer_.extend(record_size(payload.size()));
+        // What fills it up, before the rest is written over it.
+        format::store(record.data() + record.size() - 8, std::uint64_t{0});
         std::copy(payload.begin(), payload.end(), record.begin() + record_header::size);
         record_header h;
         h.kind = kind;
         h.length = static_cast<std::uint32_t>(payload.size());
-        h.payload_crc = crc32c{record.subspan(record_header::size)}.value();
+        h.payload_crc = format::payload_crc(payload);
         h.number = ++last_;
         h.epoch = epoch_;
         h.synced = synced_;
@@ -205,7 +206,7 @@ private:
             h,
             {header_.journal, header_.number, end_},
             record.template first<record_header::size>());
-        chain_.add(record.first(4));
+        chain_.add_numbers(format::load<std::uint32_t>(record.data()));
         ++records_;
         end_ += record.size();
         return last_;
@@ -254,8 +255,10 @@ private:
         if (size <= reserved_ || !is_ours(ec)) {
             return;
         }
-        // In steps, since each changes the file's metadata.
-        const std::uint64_t step = std::min(options_.segment_bytes, std::uint64_t{1} << 20);
+        // In steps, since each changes the file's metadata, which the next sync pays for; in larger
+        // ones where the file is large already, so that a small journal stays small.
+        const std::uint64_t step =
+            std::min(options_.segment_bytes, std::max(std::uint64_t{1} << 20, reserved_ / 2));
         const std::uint64_t more = std::max(size, reserved_ + step);
         allocate(file_, more, ec);
         if (ec == boost::system::errc::no_space_on_device && more != size) {
@@ -358,8 +361,8 @@ private:
     std::uint64_t reserved_ = 0; ///< How long the file is, the reserved space included.
     std::uint64_t records_ = 0;  ///< In the segment.
     crc32c chain_{};
-    std::vector<std::byte> buffer_{}; ///< Records that are not written yet: the file's next bytes.
-    std::vector<std::byte> spare_{};  ///< Keeps its room.
+    record_buffer buffer_{}; ///< Records that are not written yet: the file's next bytes.
+    record_buffer spare_{};  ///< Keeps its room.
     std::uint64_t last_ = 0;
     std::uint64_t written_ = 0;
     std::uint64_t synced_ = 0;
