@@ -118,7 +118,6 @@ public:
         batch b;
         if (may_go_on(ec) && is_ours(ec)) {
             b.bytes = std::exchange(buffer_, std::move(spare_));
-            buffer_.clear();
             b.offset = end_ - b.bytes.size();
             b.last = last_;
             b.is_to_sync = and_sync && synced_ != last_;
@@ -138,6 +137,10 @@ public:
         }
         written_ = b.last;
         synced_ = b.is_to_sync ? b.last : synced_;
+        b.bytes.clear();
+        if (buffer_.size() == 0) { // the room that the processor's cache still has is used next
+            std::swap(buffer_, b.bytes);
+        }
         spare_ = std::move(b.bytes);
     }
     /// Whether appending a payload of that size begins a segment, which writes and syncs.
