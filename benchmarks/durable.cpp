@@ -185,7 +185,7 @@ table written_groups(std::uint64_t messages, const std::string& place) {
 #endif
 #if RAILMQ_HAVE_REDIS
     if (!path_of("redis-server").empty()) {
-        rows.add(peer::redis, in_groups_of<redis_log>(group, safe, place));
+        rows.add(peer::redis, in_groups_of<redis_log>(100, safe, place));
     }
 #endif
 #if RAILMQ_HAVE_NATS

@@ -38,7 +38,7 @@ namespace bench {
 
 namespace peer {
 
-inline const std::string redis = "Redis XADD, pipelined, everysec";
+inline const std::string redis = "Redis XADD, pipelines of 100, everysec";
 inline const std::string nats = "NATS JetStream, async publish";
 
 } // namespace peer
