@@ -4,6 +4,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,11 +13,13 @@
 namespace bench {
 
 struct arguments {
-    bool quick = false;  ///< Short runs: to see that everything works, not to quote.
-    bool gate = false;   ///< The exit status tells whether every floor was met.
-    unsigned rounds = 0; ///< 0: what the benchmark finds right.
-    std::string filter;  ///< Only tables and rows whose "id: title: row" contains this.
-    std::string json;    ///< Where to write the results as JSON; empty: nowhere.
+    bool quick = false;            ///< Short runs: to see that everything works, not to quote.
+    bool gate = false;             ///< The exit status tells whether every floor was met.
+    unsigned rounds = 0;           ///< 0: what the benchmark finds right.
+    std::string filter;            ///< Only tables and rows whose "id: title: row" contains this.
+    std::string json;              ///< Where to write the results as JSON; empty: nowhere.
+    std::string directory;         ///< Where to put files; empty: what the benchmark finds right.
+    std::uint64_t megabytes = 256; ///< How much to read again.
 };
 
 namespace detail {
@@ -25,6 +28,7 @@ namespace detail {
     std::fprintf(
         status == 0 ? stdout : stderr,
         "usage: %.*s [--quick] [--rounds N] [--filter SUBSTRING] [--gate] [--json FILE]\n"
+        "       [--directory DIR] [--megabytes N]\n"
         "\n"
         "  --quick             short runs, to see that everything works\n"
         "  --rounds N          rounds to take the median of (default 9, with --quick 3)\n"
@@ -32,7 +36,10 @@ namespace detail {
         "                      is compared with\n"
         "  --gate              exit with 1 if a floor is missed, with 3 if the machine was\n"
         "                      too busy to tell, with 4 if nothing was measured\n"
-        "  --json FILE         also write the results there\n",
+        "  --json FILE         also write the results there\n"
+        "  --directory DIR     where benchmarks that write files put them: on the disk that is\n"
+        "                      to be measured (default: the temporary directory)\n"
+        "  --megabytes N       how much such a benchmark reads again (default 256)\n",
         static_cast<int>(program.size()),
         program.data());
     std::exit(status);
@@ -52,6 +59,15 @@ namespace detail {
         }
         return argv[at];
     };
+    const auto number_of = [&](std::string_view name, auto& number) {
+        const auto text = value_of(name);
+        const auto end = text.data() + text.size();
+        const auto [stopped, error] = std::from_chars(text.data(), end, number);
+        if (error != std::errc{} || stopped != end || number == 0) {
+            std::fprintf(stderr, "%s needs a number above 0\n", std::string{name}.c_str());
+            detail::leave_with_usage(program, 2);
+        }
+    };
     for (; at < argc; ++at) {
         const std::string_view word = argv[at];
         if (word == "--quick") {
@@ -63,13 +79,11 @@ namespace detail {
         } else if (word == "--json") {
             result.json = value_of(word);
         } else if (word == "--rounds") {
-            const auto text = value_of(word);
-            const auto end = text.data() + text.size();
-            const auto [stopped, error] = std::from_chars(text.data(), end, result.rounds);
-            if (error != std::errc{} || stopped != end || result.rounds == 0) {
-                std::fprintf(stderr, "--rounds needs a number above 0\n");
-                detail::leave_with_usage(program, 2);
-            }
+            number_of(word, result.rounds);
+        } else if (word == "--directory") {
+            result.directory = value_of(word);
+        } else if (word == "--megabytes") {
+            number_of(word, result.megabytes);
         } else if (word == "--help" || word == "-h") {
             detail::leave_with_usage(program, 0);
         } else {

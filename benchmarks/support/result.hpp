@@ -283,9 +283,9 @@ template <class Range, class Write>
 }
 
 [[nodiscard]] inline std::string json_of(const row_result& row) {
-    std::string text = "{\"name\": " + quoted(row.name);
+    std::string text = "{\"name\": " + detail::quoted(row.name);
     if (!row.failure.empty()) {
-        return text + ", \"failure\": " + quoted(row.failure) + "}";
+        return text + ", \"failure\": " + detail::quoted(row.failure) + "}";
     }
     const auto median = [](const auto& samples) { return plain(median_of(samples)); };
     const auto samples = [](const auto& column) { return list_of(column, plain); };
@@ -296,10 +296,10 @@ template <class Range, class Write>
 [[nodiscard]] inline std::string json_of(const table_result& result, const verdict& answer) {
     constexpr const char* kinds[] = {"times_as_fast", "cost_relative", "absolute"};
     const auto& expected = answer.expected;
-    std::string text = "{\"row\": " + quoted(answer.row) +
-                       ", \"kind\": " + quoted(kinds[static_cast<int>(expected.how)]) +
-                       ", \"reference\": " + quoted(expected.reference) +
-                       ", \"column\": " + quoted(result.columns[expected.column]);
+    std::string text = "{\"row\": " + detail::quoted(answer.row) +
+                       ", \"kind\": " + detail::quoted(kinds[static_cast<int>(expected.how)]) +
+                       ", \"reference\": " + detail::quoted(expected.reference) +
+                       ", \"column\": " + detail::quoted(result.columns[expected.column]);
     if (answer.known()) {
         text += ", \"value\": " + plain(answer.value);
     }
@@ -321,9 +321,9 @@ template <class Range, class Write>
 [[nodiscard]] inline std::string json_of(const table_result& result) {
     using detail::list_of;
     using detail::plain;
-    using detail::quoted;
-    return "{\"id\": " + quoted(result.id) + ", \"title\": " + quoted(result.title) +
-           ",\n  \"columns\": " + list_of(result.columns, quoted) +
+    return "{\"id\": " + detail::quoted(result.id) +
+           ", \"title\": " + detail::quoted(result.title) +
+           ",\n  \"columns\": " + list_of(result.columns, detail::quoted) +
            ", \"counted\": " + std::to_string(result.counted) + ", \"discarded\": " +
            list_of(result.left_out, [](std::size_t n) { return std::to_string(n); }) +
            ", \"quiet\": " + (result.quiet ? "true" : "false") +

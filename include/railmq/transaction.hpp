@@ -253,10 +253,12 @@ errc basic_transaction<Runtime>::check(std::vector<share>& all) const {
     for (share& s : all) {
         const auto in_queue = [&](const pending& p) { return p.queue == s.queue; };
         if (std::any_of(sends_.begin(), sends_.end(), in_queue)) {
-            if (const errc e = s.queue->machine().can_store(s.messages, s.bytes); e != errc{}) {
-                return e;
+            auto& m = s.queue->machine();
+            errc e = m.can_store(s.messages, s.bytes, m.is_waited_for());
+            if (e == errc{}) {
+                e = m.reserve(s.messages);
             }
-            if (const errc e = s.queue->machine().reserve(s.messages); e != errc{}) {
+            if (e != errc{}) {
                 return e;
             }
         }

@@ -4,9 +4,9 @@
 #include <railmq/config.hpp>
 #include <railmq/core/consumer_board.hpp>
 #include <railmq/core/effects.hpp>
+#include <railmq/core/joint_changes.hpp>
 #include <railmq/core/lease_holder.hpp>
 #include <railmq/core/message_details.hpp>
-#include <railmq/core/message_recovery.hpp>
 #include <railmq/core/waiters.hpp>
 #include <railmq/model/queue_options.hpp>
 #include <railmq/model/random.hpp>
@@ -35,8 +35,8 @@ namespace railmq::core {
 /// Thread safety: call with the queue's lock held. Random numbers come from an engine seeded at
 /// construction, so equal seeds and calls give equal decisions.
 template <class Sync>
-class queue_machine : public message_recovery<Sync> {
-    using base = message_recovery<Sync>;
+class queue_machine : public joint_changes<Sync> {
+    using base = joint_changes<Sync>;
 
 public:
     using holder_type = lease_holder<Sync>;
@@ -75,6 +75,7 @@ public:
 
     [[nodiscard]] bool is_closed() const noexcept { return closed_; }
     [[nodiscard]] bool is_paused() const noexcept { return paused_; }
+    [[nodiscard]] bool is_waited_for() const noexcept { return !senders_.empty(); }
     [[nodiscard]] bool has_consumers() const noexcept { return board_.open_count() != 0; }
     [[nodiscard]] errc close_reason() const noexcept { return close_reason_; }
     /// Closed, and nothing is left that may be handed out.
@@ -119,46 +120,6 @@ public:
         const errc e = store_message(payload, none, details, now, true, fx, id);
         serve(now, fx);
         return e;
-    }
-
-    // As one with other queues: asked first, then done, with the lock held all the while
-
-    /// Whether that many messages of so many bytes altogether could be stored now.
-    [[nodiscard]] errc can_store(std::uint64_t messages, std::uint64_t bytes) const noexcept {
-        if (closed_) {
-            return errc::closed;
-        }
-        const bool has_way = options_.overflow == overflow_policy::drop_oldest ||
-                             (senders_.empty() && has_room(messages, bytes));
-        return has_way ? errc{} : errc::queue_full;
-    }
-    /// Room in memory for them: `memory_limit` where there is none.
-    [[nodiscard]] errc reserve(std::uint64_t messages) {
-        return ring_.reserve(messages) ? errc{} : errc::memory_limit;
-    }
-    /// Takes back what `store_now` has stored, and nobody has seen.
-    void take_back(std::uint64_t id, effects_type& fx) {
-        if (const place_type p = store_.locate(id)) {
-            ring_.set_next_gate(true);
-            take_out(p);
-            leave(p, true, fx);
-        }
-    }
-    /// Stores one of them. Its move does not throw.
-    [[nodiscard]] errc store_now(
-        void* payload,
-        std::unique_ptr<railmq::properties>& props,
-        time_point now,
-        effects_type& fx,
-        std::uint64_t& id) {
-        std::unique_ptr<message_details> details;
-        return store_message(payload, props, details, now, true, fx, id);
-    }
-    /// Whether an acknowledgement of that lease would settle it now.
-    [[nodiscard]] bool can_ack(const lease_type& l) {
-        std::lock_guard guard{l.holder->lock};
-        const slot_word w = l.at->load();
-        return is_current(l, w) || is_late_but_first(l, w, settlement::kind::ack);
     }
 
     /// A send failed before it came here, or gave up waiting: it counts as refused all the same.
@@ -709,7 +670,7 @@ private:
     using base::aborted_, base::arm_lease, base::board_, base::closed_, base::delayed_,
           base::delayed_accepted_, base::die, base::dying_, base::end_lease,
           base::end_payload_or_free, base::end_stop, base::fail, base::fill, base::fire,
-          base::give_back, base::hand_out, base::has_room, base::is_blocked_by_order, base::is_current,
+          base::give_back, base::hand_out, base::is_blocked_by_order, base::is_current,
           base::is_dying, base::is_late_but_first, base::is_ready, base::lease_deadline,
           base::leave, base::lifetimes_, base::name_, base::new_line_lease_, base::next_line_lease,
           base::note_activated,

@@ -502,10 +502,10 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
         ec = errc::memory_limit;
         number = 0;
     }
-    if (ec == errc::no_space) {
+    if (journal.is_tight()) {
         owner.want_space();
     }
-    if (number == 0 && ec) {
+    if (ec) {
         owner.count_unwritten();
         for (const part& p : parts) {
             p.queue->kept_->not_written();

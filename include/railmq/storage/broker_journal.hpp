@@ -58,16 +58,22 @@ public:
     // Writing
 
     /// Appends a record in memory, if need be in the space that is kept for records that make other
-    /// space free; then `ec` is `no_space` all the same. Returns its number, or 0.
+    /// space free. Returns its number; 0 with an error.
     std::uint64_t
     append(std::span<const std::byte> record, record_location& where, error_code& ec) {
-        const std::uint64_t number = port_->append(record, true, where, ec);
+        bool is_tight = false;
+        const std::uint64_t number = port_->append(record, where, is_tight, ec);
         if (number != 0) {
             appended_.fetch_add(record_size(record.size()), std::memory_order_relaxed);
         } else {
             unwritten_.fetch_add(1, std::memory_order_relaxed);
         }
+        is_tight_.store(is_tight || ec == errc::no_space, std::memory_order_relaxed);
         return number;
+    }
+    /// Whether the last record found no space but what is kept for such as it.
+    [[nodiscard]] bool is_tight() const noexcept {
+        return is_tight_.load(std::memory_order_relaxed);
     }
     /// Records that could not be appended: what they said is lost with the process.
     [[nodiscard]] std::uint64_t unwritten() const noexcept {
@@ -196,6 +202,7 @@ private:
     duration wall_;
     std::atomic<std::uint64_t> appended_{0};
     std::atomic<std::uint64_t> unwritten_{0};
+    std::atomic<bool> is_tight_{false};
 
     std::mutex reading_{};
     record_location loaded_from_{};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <boost/crc.hpp>
-
+#include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,11 +12,61 @@ namespace railmq::storage {
 
 namespace detail {
 
+/// `tables[k][b]`: what the byte `b` contributes when `k` more bytes follow it.
+using crc32c_tables = std::array<std::array<std::uint32_t, 256>, 8>;
+
+[[nodiscard]] constexpr crc32c_tables make_crc32c_tables() noexcept {
+    constexpr std::uint32_t polynomial = 0x82f63b78U; // bits reflected
+    crc32c_tables tables{};
+    for (std::uint32_t b = 0; b < 256; ++b) {
+        std::uint32_t state = b;
+        for (int bit = 0; bit < 8; ++bit) {
+            state = (state >> 1) ^ (state % 2 != 0 ? polynomial : 0);
+        }
+        tables[0][b] = state;
+    }
+    for (std::size_t k = 1; k < tables.size(); ++k) {
+        for (std::size_t b = 0; b < 256; ++b) {
+            const std::uint32_t before = tables[k - 1][b];
+            tables[k][b] = (before >> 8) ^ tables[0][before & 0xff];
+        }
+    }
+    return tables;
+}
+
+/// For every processor: eight bytes at a time, by tables.
+[[nodiscard]] inline std::uint32_t
+crc32c_by_table(std::uint32_t state, const std::byte* data, std::size_t size) noexcept {
+    static constexpr crc32c_tables tables = make_crc32c_tables();
+    for (; size >= 8; size -= 8, data += 8) {
+        std::uint32_t next = 0;
+        for (std::size_t i = 0; i < 8; ++i) {
+            const std::uint32_t before = i < 4 ? state >> (8 * i) : 0;
+            next ^= tables[7 - i][(before ^ std::to_integer<std::uint32_t>(data[i])) & 0xff];
+        }
+        state = next;
+    }
+    for (; size != 0; --size, ++data) {
+        state = (state >> 8) ^ tables[0][(state ^ std::to_integer<std::uint32_t>(*data)) & 0xff];
+    }
+    return state;
+}
+
+/// A number, as its bytes from the lowest to the highest.
+template <std::unsigned_integral N>
+[[nodiscard]] std::uint32_t crc32c_by_table(std::uint32_t state, N number) noexcept {
+    std::array<std::byte, sizeof(N)> bytes;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<std::byte>(number >> (8 * i));
+    }
+    return crc32c_by_table(state, bytes.data(), bytes.size());
+}
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
+/// Costs a load and a test: the C library's startup code has asked the processor.
 [[nodiscard]] inline bool has_crc32c_instruction() noexcept {
-    static const bool has = __builtin_cpu_supports("sse4.2") != 0;
-    return has;
+    return __builtin_cpu_supports("sse4.2") != 0;
 }
 
 [[nodiscard, gnu::target("sse4.2")]] inline std::uint32_t
@@ -27,11 +77,23 @@ crc32c_by_instruction(std::uint32_t state, const std::byte* data, std::size_t si
         std::memcpy(&word, data, 8);
         wide = __builtin_ia32_crc32di(wide, word);
     }
-    auto narrow = static_cast<std::uint32_t>(wide);
+    state = static_cast<std::uint32_t>(wide);
     for (; size != 0; --size, ++data) {
-        narrow = __builtin_ia32_crc32qi(narrow, static_cast<unsigned char>(*data));
+        state = __builtin_ia32_crc32qi(state, static_cast<unsigned char>(*data));
     }
-    return narrow;
+    return state;
+}
+
+template <class... N>
+[[nodiscard, gnu::target("sse4.2")]] inline std::uint32_t
+crc32c_by_instruction(std::uint32_t state, N... numbers) noexcept {
+    std::uint64_t wide = state;
+    ((wide = sizeof(N) == 8
+                 ? __builtin_ia32_crc32di(wide, numbers)
+                 : __builtin_ia32_crc32si(
+                       static_cast<std::uint32_t>(wide), static_cast<std::uint32_t>(numbers))),
+     ...);
+    return static_cast<std::uint32_t>(wide);
 }
 
 #else
@@ -40,7 +102,12 @@ crc32c_by_instruction(std::uint32_t state, const std::byte* data, std::size_t si
     return false;
 }
 [[nodiscard]] inline std::uint32_t
-crc32c_by_instruction(std::uint32_t state, const std::byte*, std::size_t) noexcept {
+crc32c_by_instruction(std::uint32_t state, const std::byte* data, std::size_t size) noexcept {
+    return crc32c_by_table(state, data, size);
+}
+template <class... N>
+[[nodiscard]] std::uint32_t crc32c_by_instruction(std::uint32_t state, N... numbers) noexcept {
+    ((state = crc32c_by_table(state, numbers)), ...);
     return state;
 }
 
@@ -51,8 +118,7 @@ crc32c_by_instruction(std::uint32_t state, const std::byte*, std::size_t) noexce
 /// The CRC-32C (Castagnoli) of everything that was added, in pieces of any size; of nothing it is
 /// 0. It finds accidental damage, and is no protection against forgery.
 ///
-/// Computed by the processor's instruction where there is one, about 24 times as fast as by
-/// Boost.CRC, which does it elsewhere.
+/// Computed by the processor's instruction where there is one, and else by tables.
 ///
 /// Distinct objects: safe. Shared objects: unsafe.
 class crc32c {
@@ -61,20 +127,27 @@ public:
     explicit crc32c(std::span<const std::byte> data) noexcept { add(data); }
 
     crc32c& add(std::span<const std::byte> data) noexcept {
+        state_ = detail::has_crc32c_instruction()
+                     ? detail::crc32c_by_instruction(state_, data.data(), data.size())
+                     : detail::crc32c_by_table(state_, data.data(), data.size());
+        return *this;
+    }
+    /// Adds numbers of 4 and 8 bytes, as their bytes from the lowest to the highest: for a few that
+    /// are at hand, several times as fast as by way of memory.
+    template <std::unsigned_integral... N>
+    crc32c& add_numbers(N... numbers) noexcept {
+        static_assert(((sizeof(N) == 4 || sizeof(N) == 8) && ...));
         if (detail::has_crc32c_instruction()) {
-            state_ = detail::crc32c_by_instruction(state_, data.data(), data.size());
+            state_ = detail::crc32c_by_instruction(state_, numbers...);
         } else {
-            table_.process_bytes(data.data(), data.size());
+            ((state_ = detail::crc32c_by_table(state_, numbers)), ...);
         }
         return *this;
     }
-    [[nodiscard]] std::uint32_t value() const noexcept {
-        return detail::has_crc32c_instruction() ? ~state_ : table_.checksum();
-    }
+    [[nodiscard]] std::uint32_t value() const noexcept { return ~state_; }
 
 private:
     std::uint32_t state_ = 0xffffffffU;
-    boost::crc_optimal<32, 0x1edc6f41U, 0xffffffffU, 0xffffffffU, true, true> table_{};
 };
 
 } // namespace railmq::storage

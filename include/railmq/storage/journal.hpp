@@ -3,6 +3,7 @@
 
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/files.hpp>
+#include <railmq/storage/record_buffer.hpp>
 #include <railmq/storage/segment.hpp>
 
 #include <algorithm>
@@ -86,7 +87,7 @@ public:
     ~journal() = default;
 
     /// Appends a record in memory, and returns its number. With `from_headroom` it may use the
-    /// space that is kept for such records; `ec` is `no_space` then, if it had to.
+    /// space that is kept for such records.
     ///
     /// Errors, after which nothing has changed and 0 is returned: `no_space`; `message_too_large`;
     /// `journal_failed`. Begins a new segment where the last is full, which writes and syncs.
@@ -97,17 +98,22 @@ public:
             return 0;
         }
         const std::uint64_t size = record_size(payload.size());
+        bool in_headroom = false;
         if (!make_room(size, options_.headroom_bytes, ec)) {
-            error_code tight;
-            if (!from_headroom || ec != errc::no_space || !make_room(size, own_bytes, tight)) {
+            if (!from_headroom || ec != errc::no_space || !make_room(size, own_bytes(), ec)) {
                 return 0;
             }
+            in_headroom = true;
         }
-        appended_at_ = {header_.number, end_};
+        appended_ = {{header_.number, end_}, in_headroom};
         return put(record_kind::data, payload);
     }
-    /// Where the last record is that was appended.
-    [[nodiscard]] record_location appended_at() const noexcept { return appended_at_; }
+    /// Of the last record that was appended: where it is, and whether it is in the headroom.
+    struct appended {
+        record_location where{};
+        bool in_headroom = false;
+    };
+    [[nodiscard]] const appended& last_appended() const noexcept { return appended_; }
 
     /// Whether a record with such a payload could be appended now, with the space for it reserved.
     /// Errors as `append`.
@@ -234,7 +240,7 @@ public:
 
     /// Records that were appended and are not written yet.
     struct batch {
-        std::vector<std::byte> bytes{};
+        record_buffer bytes{};
         std::uint64_t offset = 0;
         std::uint64_t last = 0; ///< The number of the last of them, or of the last one before.
         bool is_to_sync = false;
@@ -243,7 +249,6 @@ public:
         batch b;
         if (may_go_on(ec) && is_ours(ec)) {
             b.bytes = std::exchange(buffer_, std::move(spare_));
-            buffer_.clear();
             b.offset = end_ - b.bytes.size();
             b.last = last_;
             b.is_to_sync = and_sync && synced_ != last_;
@@ -251,7 +256,7 @@ public:
         return b;
     }
     void carry_out(const batch& b, error_code& ec) {
-        (void)write_at(file_, b.offset, b.bytes, ec);
+        (void)write_at(file_, b.offset, b.bytes.bytes(), ec);
         if (!ec && b.is_to_sync) {
             file_.sync_data(ec);
         }
@@ -263,6 +268,10 @@ public:
         }
         written_ = b.last;
         synced_ = b.is_to_sync ? b.last : synced_;
+        b.bytes.clear();
+        if (buffer_.size() == 0) { // the room that the processor's cache still has is used next
+            std::swap(buffer_, b.bytes);
+        }
         spare_ = std::move(b.bytes);
     }
     /// Whether appending a payload of that size begins a segment, which writes and syncs.
@@ -314,14 +323,14 @@ private:
     }
 
     std::uint64_t put(record_kind kind, std::span<const std::byte> payload) {
-        const std::size_t begin = buffer_.size();
-        buffer_.resize(begin + record_size(payload.size())); // with zeros behind the payload
-        const std::span record{buffer_.data() + begin, buffer_.size() - begin};
+        const std::span record = buffer_.extend(record_size(payload.size()));
+        // What fills it up, before the rest is written over it.
+        format::store(record.data() + record.size() - 8, std::uint64_t{0});
         std::copy(payload.begin(), payload.end(), record.begin() + record_header::size);
         record_header h;
         h.kind = kind;
         h.length = static_cast<std::uint32_t>(payload.size());
-        h.payload_crc = crc32c{record.subspan(record_header::size)}.value();
+        h.payload_crc = format::payload_crc(payload);
         h.number = ++last_;
         h.epoch = epoch_;
         h.synced = synced_;
@@ -329,7 +338,7 @@ private:
             h,
             {header_.journal, header_.number, end_},
             record.template first<record_header::size>());
-        chain_.add(record.first(4));
+        chain_.add_numbers(format::load<std::uint32_t>(record.data()));
         ++records_;
         end_ += record.size();
         return last_;
@@ -351,7 +360,9 @@ private:
 
     /// What the headroom always leaves for the journal's own records, so that it can be opened,
     /// closed and shortened on a disk that is full.
-    static constexpr std::uint64_t own_bytes = 1024;
+    [[nodiscard]] std::uint64_t own_bytes() const noexcept {
+        return std::min(std::uint64_t{1024}, options_.headroom_bytes / 4);
+    }
 
     /// A segment always has room for its seal.
     [[nodiscard]] static std::uint64_t with_seal(std::uint64_t bytes) noexcept {
@@ -387,8 +398,10 @@ private:
         if (size <= reserved_ || !is_ours(ec)) {
             return;
         }
-        // In steps, since each changes the file's metadata.
-        const std::uint64_t step = std::min(options_.segment_bytes, std::uint64_t{1} << 20);
+        // In steps, since each changes the file's metadata, which the next sync pays for; in larger
+        // ones where the file is large already, so that a small journal stays small.
+        const std::uint64_t step =
+            std::min(options_.segment_bytes, std::max(std::uint64_t{1} << 20, reserved_ / 2));
         const std::uint64_t more = std::max(size, reserved_ + step);
         allocate(file_, more, ec);
         if (ec == boost::system::errc::no_space_on_device && more != size) {
@@ -549,9 +562,9 @@ private:
     std::uint64_t reserved_ = 0; ///< How long the file is, the reserved space included.
     std::uint64_t records_ = 0;  ///< In the segment.
     crc32c chain_{};
-    std::vector<std::byte> buffer_{}; ///< Records that are not written yet: the file's next bytes.
-    std::vector<std::byte> spare_{};  ///< Keeps its room.
-    record_location appended_at_{};
+    record_buffer buffer_{}; ///< Records that are not written yet: the file's next bytes.
+    record_buffer spare_{};  ///< Keeps its room.
+    appended appended_{};
     std::uint64_t read_from_ = 1;
     std::uint64_t last_ = 0;
     std::uint64_t written_ = 0;

@@ -22,10 +22,11 @@ public:
     journal_port& operator=(const journal_port&) = delete;
     virtual ~journal_port() = default;
 
+    /// Appends a record, if need be in the headroom; `is_tight` then.
     virtual std::uint64_t append(
         std::span<const std::byte> record,
-        bool from_headroom,
         record_location& where,
+        bool& is_tight,
         error_code& ec) = 0;
     [[nodiscard]] virtual bool has_room(std::size_t payload, error_code& ec) = 0;
     virtual void wait(std::uint64_t number, reached how_far, error_code& ec) = 0;
@@ -54,10 +55,14 @@ public:
 
     std::uint64_t append(
         std::span<const std::byte> record,
-        bool from_headroom,
         record_location& where,
+        bool& is_tight,
         error_code& ec) override {
-        return journal_.append(record, from_headroom, where, ec);
+        typename journal<Directory>::appended at;
+        const std::uint64_t number = journal_.append(record, true, at, ec);
+        where = at.where;
+        is_tight = at.in_headroom;
+        return number;
     }
     [[nodiscard]] bool has_room(std::size_t payload, error_code& ec) override {
         return journal_.has_room(payload, ec);

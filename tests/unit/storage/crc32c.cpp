@@ -54,3 +54,30 @@ TEST_CASE("crc32c: whatever the pieces and the alignment, as Boost.CRC has it") 
         CHECK(crc32c{rest.first(cut)}.add(rest.subspan(cut)).value() == expected.checksum());
     }
 }
+
+TEST_CASE("crc32c: by tables it is what it is by the processor's instruction") {
+    railmq::random_engine random{railmq::test::seed(2)};
+    for (int round = 0; round < 500; ++round) {
+        std::vector<std::byte> data(railmq::uniform_below(random, 100));
+        for (auto& b : data) {
+            b = static_cast<std::byte>(random());
+        }
+        const std::uint32_t by_table =
+            ~railmq::storage::detail::crc32c_by_table(~std::uint32_t{0}, data.data(), data.size());
+        CHECK(crc32c{data}.value() == by_table);
+    }
+}
+
+TEST_CASE("crc32c: a number counts as its bytes, the lowest first") {
+    constexpr std::uint64_t wide = 0x0807060504030201U;
+    constexpr std::uint32_t narrow = 0x0c0b0a09U;
+    std::array<std::byte, 12> bytes{};
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<std::byte>(i + 1);
+    }
+    CHECK(crc32c{}.add_numbers(wide, narrow).value() == crc32c{bytes}.value());
+    CHECK(crc32c{}.add_numbers(wide).add_numbers(narrow).value() == crc32c{bytes}.value());
+    CHECK(crc32c{}.add_numbers().value() == 0);
+    const std::uint32_t first = railmq::storage::detail::crc32c_by_table(~std::uint32_t{0}, wide);
+    CHECK(~railmq::storage::detail::crc32c_by_table(first, narrow) == crc32c{bytes}.value());
+}

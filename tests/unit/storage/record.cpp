@@ -3,6 +3,7 @@
 
 #include "support/catch.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -104,4 +105,35 @@ TEST_CASE("record: a seal is what was stored, and has one length") {
     CHECK(*decode_seal(bytes) == s);
     CHECK_FALSE(decode_seal(std::span{bytes}.first(15)));
     CHECK_FALSE(decode_seal(std::vector<std::byte>(17)));
+}
+
+TEST_CASE("record: a payload's checksum is that of its bytes and of zeros up to a multiple of 8") {
+    for (std::size_t size = 0; size <= 40; ++size) {
+        std::vector<std::byte> payload(size);
+        for (std::size_t i = 0; i < size; ++i) {
+            payload[i] = static_cast<std::byte>(0xf0 + i);
+        }
+        std::vector<std::byte> filled = payload;
+        filled.resize(padded(size));
+        CHECK(format::payload_crc(payload) == crc32c{filled}.value());
+    }
+}
+
+// What stands in files that exist.
+TEST_CASE("record: a header's bytes") {
+    std::array<std::byte, record_header::size> bytes{};
+    encode(a_header(), {id, 4, 128}, bytes);
+    constexpr std::array<unsigned char, 36> expected{
+        0x44, 0x33, 0x22, 0x11, 0x88, 0x77, 0x66, 0x55, 2, 0, 0,    0, 0x99, 0, 0, 0, 0, 0,
+        0,    0,    7,    0,    0,    0,    0,    0,    0, 0, 0x98, 0, 0,    0, 0, 0, 0, 0};
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        CHECK(bytes[4 + i] == static_cast<std::byte>(expected[i]));
+    }
+    std::array<std::byte, 68> covered{};
+    format::store(covered.data(), id.high);
+    format::store(covered.data() + 8, id.low);
+    format::store(covered.data() + 16, std::uint64_t{4});
+    format::store(covered.data() + 24, std::uint64_t{128});
+    std::copy(bytes.begin() + 4, bytes.end(), covered.begin() + 32);
+    CHECK(format::load<std::uint32_t>(bytes.data()) == crc32c{covered}.value());
 }

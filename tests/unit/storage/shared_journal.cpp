@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +25,15 @@ using railmq::errc;
 using railmq::error_code;
 
 namespace {
+
+/// A clock of our own: a sync takes a second, and to look at it a microsecond.
+std::atomic<std::uint64_t> looks{0};
+std::atomic<std::uint64_t> seconds{0};
+
+std::chrono::steady_clock::time_point own_time() {
+    return std::chrono::steady_clock::time_point{
+        std::chrono::seconds{seconds} + std::chrono::microseconds{++looks}};
+}
 
 /// What a disk under observation counts, and when its sync fails.
 struct counters {
@@ -48,6 +58,7 @@ public:
         return file_.write_some_at(offset, out, ec);
     }
     void sync_data(error_code& ec) {
+        ++seconds;
         if (++counters_->syncs >= counters_->fail_sync_from) {
             ec = make_error_code(boost::system::errc::io_error);
         } else {
@@ -101,7 +112,7 @@ struct world {
             report,
             ec);
         REQUIRE_FALSE(ec);
-        shared = std::make_unique<shared_journal<counted_directory>>(std::move(*j));
+        shared = std::make_unique<shared_journal<counted_directory>>(std::move(*j), &own_time);
     }
     std::uint64_t append(std::uint64_t value, error_code& ec) {
         return shared->append(std::as_bytes(std::span{&value, 1}), ec);
@@ -232,5 +243,84 @@ TEST_CASE("shared_journal: after a sync that failed nobody is told that all is w
     CHECK(ec == errc::journal_failed);
     w.count.fail_sync_from = ~std::uint64_t{0};
     w.open();
+    CHECK(w.read.size() >= confirmed);
+}
+
+TEST_CASE("shared_journal: those whom a sync has served share the next one") {
+    constexpr std::uint64_t threads = 8;
+    constexpr std::uint64_t each = 100;
+    world w;
+    w.open();
+    const std::uint64_t syncs = w.count.syncs;
+    std::atomic<std::uint64_t> ready{0};
+    std::atomic<bool> has_failed{false};
+    std::vector<std::thread> running;
+    for (std::uint64_t t = 0; t < threads; ++t) {
+        running.emplace_back([&, t] {
+            ++ready;
+            while (ready != threads) {
+                std::this_thread::yield();
+            }
+            for (std::uint64_t i = 0; i < each; ++i) {
+                error_code ec;
+                w.shared->wait(w.append(t, ec), reached::synced, ec);
+                has_failed = has_failed || ec.failed();
+            }
+        });
+    }
+    for (auto& t : running) {
+        t.join();
+    }
+    CHECK_FALSE(has_failed);
+    // Without waiting for each other they would take turns: two syncs for everybody's record.
+    CHECK(w.count.syncs - syncs >= each);
+    CHECK(w.count.syncs - syncs <= each + each / 2);
+
+    // Now nobody comes back but one: he waits for the others once, and not again.
+    error_code ec;
+    w.shared->wait(w.append(1, ec), reached::synced, ec);
+    const std::uint64_t before = looks;
+    for (std::uint64_t i = 0; i < 10; ++i) {
+        w.shared->wait(w.append(1, ec), reached::synced, ec);
+    }
+    CHECK_FALSE(ec);
+    CHECK(looks == before + 20); // at the beginning and at the end of each flush
+}
+
+TEST_CASE("shared_journal: closed while threads use it, it has all that was confirmed") {
+    constexpr std::uint64_t threads = 8;
+    world w;
+    w.open(16'384);
+    std::atomic<std::uint64_t> confirmed{0};
+    std::atomic<std::uint64_t> refused{0};
+    std::vector<std::thread> running;
+    for (std::uint64_t t = 0; t < threads; ++t) {
+        running.emplace_back([&, t] {
+            for (std::uint64_t i = 0;; ++i) {
+                error_code ec;
+                const std::uint64_t n = w.append(t * 1'000'000 + i, ec);
+                if (!ec) {
+                    w.shared->wait(n, t % 2 == 0 ? reached::synced : reached::written, ec);
+                }
+                if (ec) {
+                    refused += ec == errc::journal_failed ? 1 : 0;
+                    return;
+                }
+                ++confirmed;
+            }
+        });
+    }
+    while (confirmed < 500) {
+        std::this_thread::yield();
+    }
+    error_code ec;
+    w.shared->close(ec);
+    CHECK_FALSE(ec);
+    for (auto& t : running) {
+        t.join();
+    }
+    CHECK(refused == threads);
+    w.open();
+    CHECK(w.report.was_closed);
     CHECK(w.read.size() >= confirmed);
 }

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <railmq/core/joint_changes.hpp>
+
+#include <railmq/core/queue_machine.hpp>
+#include <railmq/core/single_threaded.hpp>
+
+#include "support/catch.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+using namespace std::chrono_literals;
+using railmq::errc;
+using railmq::time_point;
+using single = railmq::core::single_threaded;
+
+namespace {
+
+struct world {
+    explicit world(railmq::queue_options o, std::size_t memory = 1U << 30U)
+        : budget{memory}
+        , machine{"q", railmq::core::payload_ops_of<int>::value, std::move(o), budget, 1, false,
+                  true} {
+        machine.open(holder, time_point{}, fx);
+    }
+    std::uint64_t store(int value) {
+        std::unique_ptr<railmq::properties> none;
+        std::uint64_t id = 0;
+        REQUIRE(machine.store_now(&value, none, time_point{}, fx, id) == errc{});
+        return id;
+    }
+
+    railmq::core::memory_budget<single> budget;
+    railmq::core::effects<single> fx{false, true};
+    railmq::core::lease_holder<single> holder{};
+    railmq::core::queue_machine<single> machine;
+};
+
+} // namespace
+
+TEST_CASE("a queue says beforehand whether it can store as many") {
+    world w{{.max_length = 3}};
+    CHECK(w.machine.can_store(3, 0, false) == errc{});
+    CHECK(w.machine.can_store(4, 0, false) == errc::queue_full);
+    CHECK(w.machine.can_store(1, 0, true) == errc::queue_full); // somebody was there before
+    w.store(1);
+    w.store(2);
+    CHECK(w.machine.can_store(1, 0, false) == errc{});
+    CHECK(w.machine.can_store(2, 0, false) == errc::queue_full);
+    (void)w.machine.close_queue(errc::closed, false, time_point{}, w.fx);
+    CHECK(w.machine.can_store(1, 0, false) == errc::closed);
+
+    world dropping{{.max_length = 1, .overflow = railmq::overflow_policy::drop_oldest}};
+    CHECK(dropping.machine.can_store(5, 0, true) == errc{});
+}
+
+TEST_CASE("room in memory is made beforehand, within its limit") {
+    world w{{}, 100'000};
+    CHECK(w.machine.reserve(100) == errc{});
+    CHECK(w.machine.reserve(100'000) == errc::memory_limit);
+    CHECK(w.machine.ready_count() == 0);
+}
+
+TEST_CASE("what was stored and taken back has never been there") {
+    world w{{}};
+    const auto kept = w.store(1);
+    const auto undone = w.store(2);
+    w.machine.take_back(undone, w.fx);
+    w.machine.serve(time_point{}, w.fx);
+    CHECK(w.machine.ready_count() == 1);
+    railmq::core::lease<single> l;
+    REQUIRE(w.machine.take(w.holder, time_point{}, w.fx, l));
+    CHECK(w.machine.store().public_id({l.in, l.at}) == kept);
+    CHECK_FALSE(w.machine.take(w.holder, time_point{}, w.fx, l));
+}
+
+TEST_CASE("a lease can be acknowledged until the message is somebody else's") {
+    world w{{.ack_timeout = 10s}};
+    w.store(1);
+    railmq::core::lease<single> first;
+    REQUIRE(w.machine.take(w.holder, time_point{}, w.fx, first));
+    CHECK(w.machine.can_ack(first));
+    w.machine.run_due(time_point{10s}, w.fx);
+    CHECK(w.machine.can_ack(first));
+    railmq::core::lease<single> second;
+    REQUIRE(w.machine.take(w.holder, time_point{10s}, w.fx, second));
+    CHECK_FALSE(w.machine.can_ack(first));
+    CHECK(w.machine.can_ack(second));
+    CHECK(w.machine.settle(second, {}, time_point{10s}, w.fx));
+    CHECK_FALSE(w.machine.can_ack(second));
+    w.machine.drop_stale(first, w.fx);
+}
