@@ -302,7 +302,7 @@ public:
             upkeep_.finish();
             is_journal_closed_.store(true);
             error_code ec; // what could not be synced was told to whoever waited for it
-            journal_->port().close(ec);
+            journal_->close(ec);
         }
     }
     /// From then on nothing is kept any more, and nobody minds.

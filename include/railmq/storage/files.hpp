@@ -71,8 +71,8 @@ concept file = std::movable<File> && std::default_initializable<File> && require
 ///   when somebody has it; `owner` is then his process id where that is known, and else 0. The
 ///   lock's `is_ours()` is false in a process that was forked from the one that took it.
 template <class Directory>
-concept directory = std::movable<Directory> && file<typename Directory::file_type> &&
-    std::movable<typename Directory::lock_type> && requires(
+concept directory = file<typename Directory::file_type> &&
+    std::movable<typename Directory::lock_type> && std::movable<Directory> && requires(
         Directory& d,
         typename Directory::lock_type& lock,
         std::string_view name,
