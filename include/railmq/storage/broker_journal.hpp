@@ -101,6 +101,11 @@ public:
         if (!(where == loaded_from_)) {
             loaded_.clear();
             loaded_from_ = {};
+            // It may have been stored again a moment ago.
+            port_->wait(port_->last(), reached::written, ec);
+            if (ec && ec != errc::journal_failed) {
+                return;
+            }
             const record_view record = port_->read(where, ec);
             if (ec) {
                 return;
