@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,8 @@ public:
 
     /// Opens the journal in `where`, or makes one there, of the id `fresh`. Calls
     /// `visit(number, payload, location)` for every record in order before it returns, from the
-    /// segment on that `read_from` named last.
+    /// segment on that `read_from` named last. If it returns false, that is damage: its checksum is
+    /// right, but nobody could have written it.
     ///
     /// Errors: `journal_locked` while another journal has the directory, in this process or
     /// another; `journal_corrupt` for damage to what had been synced, and `report` says where;
@@ -624,10 +626,22 @@ struct journal<Directory>::recovery {
                 from = format::load<std::uint64_t>(record->payload.data());
             }
         }
-        if (from == 0 || from > number) {
+        if (from == 0 || from > number || number >> 32 != 0) {
             damaged(number, 0, header.first_record);
         }
         return from;
+    }
+
+    template <class Visit>
+    [[nodiscard]] static bool
+    is_accepted(std::uint64_t segment, const record_view& record, Visit& visit) {
+        const record_location where{segment, record.offset};
+        if constexpr (std::is_void_v<decltype(visit(0U, record.payload, where))>) {
+            visit(record.header.number, record.payload, where);
+            return true;
+        } else {
+            return visit(record.header.number, record.payload, where);
+        }
     }
 
     /// Reads one segment. What follows its last intact record is damage, but in the last segment,
@@ -652,15 +666,19 @@ struct journal<Directory>::recovery {
             self.last_ = record->header.number;
             if (record->header.kind == record_kind::data) {
                 ++report.records;
-                visit(
-                    record->header.number,
-                    record->payload,
-                    record_location{number, record->offset});
+                if (!is_accepted(number, *record, visit)) {
+                    damaged(number, record->offset, record->header.number);
+                    return;
+                }
             }
         }
         ++report.segments;
         report.was_closed = reader.is_closed();
         self.epoch_ = std::max(self.epoch_, reader.epoch());
+        if ((self.epoch_ | self.last_) >> 63 != 0) {
+            damaged(number, 0, self.last_); // nobody counts as far, and they must not wrap around
+            return;
+        }
         const bool is_clean = reader.is_empty_behind();
         const bool may_be_cut = is_last && !reader.is_sealed();
         const std::uint64_t synced = may_be_cut ? reader.highest_synced() : self.last_;
