@@ -171,7 +171,8 @@ public:
               options_.journal.segment_bytes,
               report_.segments > 2 ? 0 : options_.journal.segment_bytes} {
         for (const auto& [number, queue] : kept_.queues) {
-            unopened_.emplace(queue.definition.name, number);
+            // Of two of one name the older was just being deleted when the process ended.
+            unopened_.insert_or_assign(queue.definition.name, number);
         }
     }
 

@@ -87,6 +87,7 @@ public:
     void finish() noexcept {
         const std::lock_guard guard{mutex_};
         if (journal_ == nullptr || journal_->appended() < step_every_) {
+            rest(); // a round may have begun all the same
             return;
         }
         try {
@@ -142,12 +143,16 @@ private:
         for (int steps = 0; steps < 64 && state_ != state::idle; ++steps) {
             advance();
         }
+        // What it takes must not be what is left: not again before something has happened.
+        next_try_.store(journal_->appended() + step_every_ / 8, std::memory_order_relaxed);
     }
 
     void begin_round() {
-        queues_ = owner_.queues();
-        unopened_ = owner_.unopened_numbers();
+        // In this order: a queue that is made meanwhile is in the segments from here on, or in the
+        // list; one that is opened meanwhile is in one of the lists, or in both.
         round_from_ = journal_->port().segment();
+        unopened_ = owner_.unopened_numbers();
+        queues_ = owner_.queues();
         round_began_ = journal_->appended();
         from_ = 0;
         record_.clear();
@@ -169,8 +174,7 @@ private:
                 from_ = 0;
             }
         } else if (!unopened_.empty()) {
-            // One that was opened meanwhile is listed as that, in the next round; what it was
-            // when this one began is where it was, and is read again with what it did since.
+            // One that was opened meanwhile is listed as that.
             const std::uint64_t number = unopened_.back();
             const bool is_there = owner_.list_unopened(number, from_, messages_a_step, record_);
             if (!is_there) {

@@ -359,6 +359,10 @@ public:
     [[nodiscard]] bool
     list_again(std::uint64_t& from, std::size_t max, std::vector<std::byte>& record) {
         const std::lock_guard guard{mutex_};
+        if (kept_->is_deleted()) {
+            from = no_more; // saying it again would bring it back
+            return true;
+        }
         record.clear();
         if (from == 0) {
             kept_->put_definition(machine_, type_.ops->format(), asked_for_, record);

@@ -52,6 +52,7 @@ public:
         index_.clear();
         is_deleted_ = true;
     }
+    [[nodiscard]] bool is_deleted() const noexcept { return is_deleted_; }
 
     /// A message is stored there, from before; `position` is its number in the store.
     void add(std::uint64_t id, std::uint64_t position, const storage::kept_at& where) {
@@ -102,9 +103,12 @@ public:
         end();
     }
     /// It could not be written: what is there still holds, as far as the journal knows.
-    void not_written() {
-        for (const auto& [id, where] : taken_) {
-            index_.put(id, where);
+    void not_written() noexcept {
+        try {
+            for (const auto& [id, where] : taken_) {
+                index_.put(id, where);
+            }
+        } catch (...) { // NOLINT: out of memory; the next round leaves it out, and it is gone
         }
         end();
     }
@@ -191,7 +195,7 @@ private:
         return p && p.at->load().state() != core::slot_state::done &&
                p.at->load().state() != core::slot_state::empty;
     }
-    void end() {
+    void end() noexcept {
         stored_.clear();
         taken_.clear();
         usage_.clear();

@@ -109,6 +109,11 @@ public:
         if (!(where == loaded_from_)) {
             loaded_.clear();
             loaded_from_ = {};
+            // It may have been stored again a moment ago.
+            port_->wait(port_->last(), reached::written, ec);
+            if (ec && ec != errc::journal_failed) {
+                return;
+            }
             const record_view record = port_->read(where, ec);
             if (ec) {
                 return;
@@ -236,26 +241,16 @@ template <directory Directory>
     kept_state& found,
     recovery_report& report,
     error_code& ec) {
-    record_location unknown{};
     auto opened = journal<Directory>::open(
         std::move(where),
         options,
         fresh,
         [&](std::uint64_t, std::span<const std::byte> record, record_location at) {
-            if (!found.add(record, at) && unknown.segment == 0) {
-                unknown = at;
-            }
+            return found.add(record, at);
         },
         report,
         ec);
     if (ec) {
-        return nullptr;
-    }
-    if (unknown.segment != 0) {
-        // Its checksum is right, so it was written like that, by whatever wrote it.
-        report.file = segment_name(unknown.segment);
-        report.offset = unknown.offset;
-        ec = errc::journal_corrupt;
         return nullptr;
     }
     const time_point wall = std::max(wall_now, found.latest);

@@ -33,6 +33,10 @@ enum class entry_kind : std::uint8_t {
     stored_run, ///< Messages in a row that are new and plain, sent at one moment.
 };
 
+/// Places of records are kept in eight bytes (`kept_at`): the highest one.
+inline constexpr std::uint64_t max_record_offset =
+    std::uint64_t{0xffff'ffff} * record_header::alignment;
+
 /// A message's content, as `stored` gives it.
 struct stored_content {
     std::uint8_t has = 0; ///< 1: properties; 2: a history of deaths.
@@ -285,8 +289,11 @@ template <class Visit>
             for (; count != 0 && !r.has_failed(); --count) {
                 core::message_image m = wire::get_state(r);
                 record_location where;
-                where.segment = r.number();
-                where.offset = r.number();
+                where.segment = r.small();
+                where.offset = r.number_below(max_record_offset + 1);
+                if (where.segment == 0 || where.offset % record_header::alignment != 0) {
+                    r.fail(); // no record begins there
+                }
                 const std::uint32_t bytes = r.small();
                 if (!r.has_failed()) {
                     visit.listed(queue, std::move(m), where, bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -36,23 +37,11 @@ public:
             *known = std::move(value);
             return;
         }
-        if (row_.empty() && id < far) {
-            begin_ = id;
-        }
-        if (id < begin_ || id >= far) {
+        if (id >= far || !make_place(id)) {
             others_.insert_or_assign(id, std::move(value));
             return;
         }
-        std::uint64_t ahead = id - begin_;
-        if (ahead > row_.size() + gap) {
-            move_out(row_.size());
-            begin_ = id;
-            ahead = 0;
-        }
-        while (row_.size() <= ahead) {
-            row_.emplace_back();
-        }
-        row_[ahead] = std::move(value);
+        row_[id - begin_] = std::move(value);
         ++in_row_;
         thin_out();
     }
@@ -114,9 +103,45 @@ public:
 private:
     /// Ids from there on are in no row.
     static constexpr std::uint64_t far = std::uint64_t{1} << 62;
-    /// So many may be missing in between.
-    static constexpr std::uint64_t gap = 1024;
+    /// At most so many may be missing in between; fewer where there are few at all, so that a value
+    /// never takes many times its size.
+    static constexpr std::uint64_t max_gap = 1024;
+    [[nodiscard]] std::uint64_t gap() const noexcept {
+        return std::min<std::uint64_t>(max_gap, 16 + 2 * in_row_);
+    }
 
+    /// Makes the row have a place for that id. False: it must go to the others.
+    ///
+    /// But for those that are in no row, the others come before all of the row, always: a place in
+    /// the row that is empty means that there is none of that id.
+    [[nodiscard]] bool make_place(std::uint64_t id) {
+        if (!row_.empty() && id >= begin_) {
+            if (id - begin_ > row_.size() + gap()) {
+                move_out(row_.size());
+            }
+        } else {
+            if (!row_.empty() && begin_ - id > gap()) {
+                return false;
+            }
+            const auto above = others_.lower_bound(id);
+            if (above != others_.end() && above->first < far) {
+                return false;
+            }
+            if (!row_.empty()) { // as where some of the first were taken to be put again
+                for (; begin_ != id; --begin_) {
+                    row_.emplace_front();
+                }
+                return true;
+            }
+        }
+        if (row_.empty()) {
+            begin_ = id;
+        }
+        while (row_.size() <= id - begin_) {
+            row_.emplace_back();
+        }
+        return true;
+    }
     /// Moves the first `n` of the row to the others.
     void move_out(std::size_t n) {
         for (; n != 0; --n) {
@@ -130,8 +155,8 @@ private:
     }
     /// A few that stay behind must not keep a long row.
     void thin_out() {
-        while (row_.size() > 4 * in_row_ + 4 * gap) {
-            move_out(gap);
+        while (row_.size() > 4 * in_row_ + 64) {
+            move_out(std::min<std::size_t>(row_.size() / 2, max_gap));
         }
     }
 

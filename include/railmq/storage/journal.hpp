@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -64,7 +65,8 @@ public:
 
     /// Opens the journal in `where`, or makes one there, of the id `fresh`. Calls
     /// `visit(number, payload, location)` for every record in order before it returns, from the
-    /// segment on that `read_from` named last.
+    /// segment on that `read_from` named last. If it returns false, that is damage: its checksum is
+    /// right, but nobody could have written it.
     ///
     /// Errors: `journal_locked` while another journal has the directory, in this process or
     /// another; `journal_corrupt` for damage to what had been synced, and `report` says where;
@@ -161,40 +163,13 @@ public:
     /// Errors: `journal_corrupt`, when no such record is there any more; `io_error`.
     /// Thread safety: beside any other call.
     [[nodiscard]] record_view read(record_location where, read_ahead& ahead, error_code& ec) {
-        ec = {};
-        if (ahead.segment != where.segment) {
-            ahead.segment = 0;
-            ahead.bytes.clear();
-            ahead.file = directory_.open(segment_name(where.segment), open_mode::read, ec);
-            if (ec == boost::system::errc::no_such_file_or_directory) {
-                ec = errc::journal_corrupt;
-                return {};
-            }
-            ahead.segment = ec ? 0 : where.segment;
+        const bool is_known = ahead.segment == where.segment && !ahead.bytes.empty();
+        record_view record = read_once(where, ahead, ec);
+        if (is_known && ec == errc::journal_corrupt) {
+            ahead.bytes.clear(); // they were read before the record was written
+            record = read_once(where, ahead, ec);
         }
-        const auto head = bytes_at(where.offset, record_header::size, ahead, ec);
-        if (ec) {
-            ec = cause(ec);
-            return {};
-        }
-        const record_place place{header_.journal, where.segment, where.offset};
-        const auto h = decode_record(head, place);
-        if (!h || h->length > options_.max_record_bytes) {
-            ec = errc::journal_corrupt;
-            return {};
-        }
-        const std::size_t size = record_header::size + padded(h->length);
-        const auto whole = bytes_at(where.offset, size, ahead, ec);
-        if (ec) {
-            ec = cause(ec);
-            return {};
-        }
-        if (whole.size() != size ||
-            crc32c{whole.subspan(record_header::size)}.value() != h->payload_crc) {
-            ec = errc::journal_corrupt;
-            return {};
-        }
-        return {*h, where.offset, whole.subspan(record_header::size, h->length)};
+        return record;
     }
 
     /// The segments there are, and how many bytes each has.
@@ -344,6 +319,47 @@ private:
         return last_;
     }
 
+    [[nodiscard]] record_view read_once(record_location where, read_ahead& ahead, error_code& ec) {
+        ec = {};
+        if (ahead.segment != where.segment) {
+            ahead.segment = 0;
+            ahead.bytes.clear();
+            ahead.file = directory_.open(segment_name(where.segment), open_mode::read, ec);
+            if (ec == boost::system::errc::no_such_file_or_directory) {
+                ec = errc::journal_corrupt;
+                return {};
+            }
+            if (ec) {
+                ec = cause(ec);
+                return {};
+            }
+            ahead.segment = where.segment;
+        }
+        const auto head = bytes_at(where.offset, record_header::size, ahead, ec);
+        if (ec) {
+            ec = cause(ec);
+            return {};
+        }
+        const record_place place{id_, where.segment, where.offset};
+        const auto h = decode_record(head, place);
+        if (!h || h->length > options_.max_record_bytes) {
+            ec = errc::journal_corrupt;
+            return {};
+        }
+        const std::size_t size = record_header::size + padded(h->length);
+        const auto whole = bytes_at(where.offset, size, ahead, ec);
+        if (ec) {
+            ec = cause(ec);
+            return {};
+        }
+        if (whole.size() != size ||
+            crc32c{whole.subspan(record_header::size)}.value() != h->payload_crc) {
+            ec = errc::journal_corrupt;
+            return {};
+        }
+        return {*h, where.offset, whole.subspan(record_header::size, h->length)};
+    }
+
     void put_mark(record_kind kind, std::uint64_t segment) {
         std::array<std::byte, sizeof(segment)> payload{};
         format::store(payload.data(), segment);
@@ -437,7 +453,7 @@ private:
             // What is reserved here is of no use any more once the next one is there.
             error_code undone;
             const std::uint64_t kept = reserved_;
-            const std::uint64_t free = kept - with_seal(end_);
+            const std::uint64_t free = kept - std::min(kept, with_seal(end_));
             constexpr std::uint64_t blocks = 8192; // that the file system may need for itself
             headroom = std::min(headroom, free > 2 * blocks ? free - blocks : free / 2);
             directory_.remove(unfinished_name(), undone);
@@ -502,7 +518,8 @@ private:
     [[nodiscard]] static std::span<const std::byte>
     bytes_at(std::uint64_t offset, std::size_t size, read_ahead& ahead, error_code& ec) {
         const auto is_there = [&] {
-            return offset >= ahead.begin && offset + size <= ahead.begin + ahead.bytes.size();
+            return offset >= ahead.begin && offset - ahead.begin <= ahead.bytes.size() &&
+                   size <= ahead.bytes.size() - static_cast<std::size_t>(offset - ahead.begin);
         };
         if (!is_there()) {
             constexpr std::size_t step = std::size_t{256} << 10;
@@ -555,6 +572,7 @@ private:
     Directory directory_;
     typename Directory::lock_type lock_{};
     journal_options options_;
+    journal_id id_{};         ///< Never changes, so that it can be read beside any other call.
     segment_header header_{}; ///< Of the segment that is being written.
     file_type file_{};
     std::uint64_t epoch_ = 0;
@@ -608,10 +626,22 @@ struct journal<Directory>::recovery {
                 from = format::load<std::uint64_t>(record->payload.data());
             }
         }
-        if (from == 0 || from > number) {
+        if (from == 0 || from > number || number >> 32 != 0) {
             damaged(number, 0, header.first_record);
         }
         return from;
+    }
+
+    template <class Visit>
+    [[nodiscard]] static bool
+    is_accepted(std::uint64_t segment, const record_view& record, Visit& visit) {
+        const record_location where{segment, record.offset};
+        if constexpr (std::is_void_v<decltype(visit(0U, record.payload, where))>) {
+            visit(record.header.number, record.payload, where);
+            return true;
+        } else {
+            return visit(record.header.number, record.payload, where);
+        }
     }
 
     /// Reads one segment. What follows its last intact record is damage, but in the last segment,
@@ -636,15 +666,19 @@ struct journal<Directory>::recovery {
             self.last_ = record->header.number;
             if (record->header.kind == record_kind::data) {
                 ++report.records;
-                visit(
-                    record->header.number,
-                    record->payload,
-                    record_location{number, record->offset});
+                if (!is_accepted(number, *record, visit)) {
+                    damaged(number, record->offset, record->header.number);
+                    return;
+                }
             }
         }
         ++report.segments;
         report.was_closed = reader.is_closed();
         self.epoch_ = std::max(self.epoch_, reader.epoch());
+        if ((self.epoch_ | self.last_) >> 63 != 0) {
+            damaged(number, 0, self.last_); // nobody counts as far, and they must not wrap around
+            return;
+        }
         const bool is_clean = reader.is_empty_behind();
         const bool may_be_cut = is_last && !reader.is_sealed();
         const std::uint64_t synced = may_be_cut ? reader.highest_synced() : self.last_;
@@ -778,6 +812,7 @@ std::optional<journal<Directory>> journal<Directory>::open(
     if (numbers.empty()) {
         self.header_ = {fresh, 0, 0, 0};
     }
+    self.id_ = self.header_.journal;
     if (self.end_ == 0) { // none, or the last one is sealed
         const std::uint64_t next = self.header_.number + 1;
         self.start(

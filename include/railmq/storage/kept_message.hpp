@@ -163,7 +163,7 @@ inline void put(wire_writer& w, const properties& p) {
     }
     p.correlation_id = std::string{r.text()};
     p.reply_to = std::string{r.text()};
-    for (std::uint64_t n = r.number_below(r.left() / 2 + 1); n != 0; --n) {
+    for (std::uint64_t n = r.number_below(r.left() / 2 + 1); n != 0 && !r.has_failed(); --n) {
         std::string name{r.text()};
         p.headers.emplace_back(std::move(name), std::string{r.text()});
     }
@@ -203,7 +203,8 @@ inline void put(wire_writer& w, const death_history& h) {
         first->at = r.moment();
     }
     std::vector<death> entries;
-    for (std::uint64_t n = r.number_below(death_history::max_entries + 1); n != 0; --n) {
+    std::uint64_t n = r.number_below(death_history::max_entries + 1);
+    for (; n != 0 && !r.has_failed(); --n) {
         death d;
         d.queue = std::string{r.text()};
         d.reason = get_reason(r);
