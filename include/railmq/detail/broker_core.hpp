@@ -602,6 +602,7 @@ private:
     [[nodiscard]] static queue_options dead_letter_options() {
         queue_options o;
         o.retry.max_attempts = 0;
+        o.retry.max_crashes = 0;
         o.dead_letter = discard;
         return o;
     }
