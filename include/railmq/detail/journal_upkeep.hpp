@@ -87,6 +87,7 @@ public:
     void finish() noexcept {
         const std::lock_guard guard{mutex_};
         if (journal_ == nullptr || journal_->appended() < step_every_) {
+            rest(); // a round that was begun keeps queues, and they keep the broker
             return;
         }
         try {
