@@ -90,9 +90,9 @@ concept directory = std::movable<Directory> && file<typename Directory::file_typ
 
 /// A directory that can be looked at while nobody may write to it.
 ///
-/// - `lock_to_read(owner, ec)`: keeps everybody from `lock` until the lock is destroyed, and changes
-///   nothing. `errc::journal_locked`, with `owner` as above, when somebody has the directory.
-///   Whoever is kept out meanwhile may be told the last owner.
+/// - `lock_to_read(owner, ec)`: keeps everybody from `lock` until the lock is destroyed, and
+///   changes nothing. `errc::journal_locked`, with `owner` as above, when somebody has the
+///   directory. Whoever is kept out meanwhile may be told the last owner.
 template <class Directory>
 concept readable_directory = directory<Directory> &&
     requires(Directory& d, std::int64_t& owner, error_code& ec) {

@@ -136,9 +136,9 @@ public:
     }
 
     [[nodiscard]] bool is_empty() const noexcept { return segments_.empty(); }
-    /// The number of the first segment that is there.
-    [[nodiscard]] std::uint64_t first_segment() const noexcept {
-        return segments_.empty() ? 0 : segments_.front().number;
+    [[nodiscard]] bool has_segment(std::uint64_t number) const noexcept {
+        return std::any_of(
+            segments_.begin(), segments_.end(), [&](const about& s) { return s.number == number; });
     }
     /// The segment with which opening begins to read, as far as that is to be known; those before
     /// it may have been deleted.
