@@ -236,6 +236,10 @@ private:
             } else if (!r.file.empty()) {
                 what += ": file '" + r.file + "' at byte " + std::to_string(r.offset);
             }
+            if (ec == errc::journal_corrupt) {
+                what += "; nothing was changed, and storage::salvage (railctl salvage) copies what "
+                        "is intact to a new directory";
+            }
             throw system_error(ec, what);
         }
         start(clock, std::move(o), std::forward<Entropy>(entropy), std::move(kept));

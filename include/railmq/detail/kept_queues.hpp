@@ -282,6 +282,10 @@ bool broker_core<Runtime>::list_unopened(
     for (const auto& [id, m] : listed) {
         w.listed(m->image(id), m->where.location(), m->where.bytes());
     }
+    // Before anybody can open it: what happens then must come behind this.
+    storage::record_location where;
+    error_code ec;
+    is_written = journal_->append(record, where, ec) != 0;
     return true;
 }
 

@@ -88,6 +88,17 @@ concept directory = file<typename Directory::file_type> &&
     { std::as_const(lock).is_ours() } -> std::same_as<bool>;
 };
 
+/// A directory that can be looked at while nobody may write to it.
+///
+/// - `lock_to_read(owner, ec)`: keeps everybody from `lock` until the lock is destroyed, and
+///   changes nothing. `errc::journal_locked`, with `owner` as above, when somebody has the
+///   directory. Whoever is kept out meanwhile may be told the last owner.
+template <class Directory>
+concept readable_directory = directory<Directory> &&
+    requires(Directory& d, std::int64_t& owner, error_code& ec) {
+    { d.lock_to_read(owner, ec) } -> std::same_as<typename Directory::lock_type>;
+};
+
 /// Reads until `in` is full, the file ends, or an error that is no interruption. Returns how many
 /// bytes were read; fewer than `in.size()` without an error: the file ended.
 template <file File>
