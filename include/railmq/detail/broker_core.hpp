@@ -287,7 +287,11 @@ public:
     /// Writes again what a queue is that nobody has opened, and which messages it has from that id
     /// on, at most `max`; moves `from` on. False: it is no such queue.
     [[nodiscard]] bool list_unopened(
-        std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record);
+        std::uint64_t number,
+        std::uint64_t& from,
+        std::size_t max,
+        std::vector<std::byte>& record,
+        bool& is_written);
     /// Stores a message anew that is stored at `from`, if it is still there and wanted.
     bool store_again(
         std::uint64_t queue,

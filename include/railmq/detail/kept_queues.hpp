@@ -256,7 +256,11 @@ auto broker_core<Runtime>::wake(
 
 template <class Runtime>
 bool broker_core<Runtime>::list_unopened(
-    std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record) {
+    std::uint64_t number,
+    std::uint64_t& from,
+    std::size_t max,
+    std::vector<std::byte>& record,
+    bool& is_written) {
     std::lock_guard guard{names_mutex_};
     const auto it = kept_.queues.find(number);
     if (it == kept_.queues.end()) {
