@@ -85,6 +85,87 @@ struct scan_visitor {
     void progress(std::uint64_t /*done*/, std::uint64_t /*all*/) const noexcept {}
 };
 
+namespace detail {
+
+/// CRC-32C backwards: what the state was before bytes that are known led to this one.
+class crc32c_reverse {
+public:
+    crc32c_reverse() noexcept {
+        for (std::uint32_t i = 0; i < 256; ++i) {
+            std::uint32_t value = i;
+            for (int bit = 0; bit < 8; ++bit) {
+                value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78U : 0);
+            }
+            table_[i] = value;
+            by_top_[value >> 24] = i; // each top byte comes once
+        }
+    }
+    [[nodiscard]] std::uint32_t
+    before(std::uint32_t state, std::span<const std::byte> bytes) const noexcept {
+        for (std::size_t n = bytes.size(); n != 0; --n) {
+            const std::uint32_t index = by_top_[state >> 24];
+            const auto byte = static_cast<std::uint32_t>(bytes[n - 1]);
+            state = ((state ^ table_[index]) << 8) | (index ^ byte);
+        }
+        return state;
+    }
+
+private:
+    std::array<std::uint32_t, 256> table_{};
+    std::array<std::uint32_t, 256> by_top_{};
+};
+
+/// An id with which the record header at the start of `bytes` has the checksum that it has: where
+/// the journal's own is lost, as good as that.
+[[nodiscard]] inline journal_id fitting_id(
+    const crc32c_reverse& reverse,
+    std::span<const std::byte> bytes,
+    std::uint64_t segment,
+    std::uint64_t offset) noexcept {
+    std::array<std::byte, 16 + record_header::size - 4> covered{}; // behind the id
+    format::store(covered.data(), segment);
+    format::store(covered.data() + 8, offset);
+    std::copy_n(bytes.begin() + 4, record_header::size - 4, covered.begin() + 16);
+    const std::uint32_t state = reverse.before(~format::load<std::uint32_t>(bytes.data()), covered);
+    // Its last four bytes alone can lead to any state.
+    constexpr std::array<std::byte, 12> zeros{};
+    const std::uint32_t first = ~crc32c{zeros}.value();
+    const std::uint32_t last = reverse.before(state, std::span{zeros}.first(4)) ^ first;
+    return {0, std::uint64_t{last} << 32};
+}
+
+/// The id of a segment's journal, or one that fits, when its header says nothing; of two records
+/// one behind the other, or of the only one and its payload.
+[[nodiscard]] inline std::optional<journal_id>
+find_id(std::span<const std::byte> file, std::uint64_t segment) noexcept {
+    const crc32c_reverse reverse;
+    for (std::uint64_t at = segment_header::size; at + record_header::size <= file.size();
+         at += record_header::alignment) {
+        const auto rest = file.subspan(static_cast<std::size_t>(at));
+        const auto kind = format::load<std::uint32_t>(rest.data() + 12);
+        if (kind == 0 || kind > static_cast<std::uint32_t>(record_kind::marked)) {
+            continue;
+        }
+        const journal_id id = fitting_id(reverse, rest, segment, at);
+        const auto h = decode_record(rest, {id, segment, at});
+        const std::uint64_t size = h ? record_size(h->length) : 0;
+        if (!h || size > rest.size()) {
+            continue;
+        }
+        const auto payload =
+            rest.subspan(record_header::size, static_cast<std::size_t>(size) - record_header::size);
+        const auto next =
+            decode_record(rest.subspan(static_cast<std::size_t>(size)), {id, segment, at + size});
+        if (next ? next->number == h->number + 1
+                 : !payload.empty() && crc32c{payload}.value() == h->payload_crc) {
+            return id;
+        }
+    }
+    return std::nullopt;
+}
+
+} // namespace detail
+
 /// Reads a journal that may be damaged, and that nobody has open, without changing anything. What
 /// is intact is found behind damage as well: a record's checksum covers its place, so it cannot be
 /// mistaken for one that is not there.
@@ -131,8 +212,10 @@ public:
             ec = errc::io_error;
             return;
         }
-        choose_journal();
-        find_beginning(ec);
+        choose_journal(ec);
+        if (!ec) {
+            find_beginning(ec);
+        }
     }
 
     [[nodiscard]] bool is_empty() const noexcept { return segments_.empty(); }
@@ -223,7 +306,7 @@ private:
     };
 
     /// The one that most segments belong to.
-    void choose_journal() {
+    void choose_journal(error_code& ec) {
         std::size_t most = 0;
         for (const about& s : segments_) {
             const auto n = static_cast<std::size_t>(
@@ -237,6 +320,15 @@ private:
             }
         }
         for (about& s : segments_) {
+            if (most == 0 && !ec) {
+                // No header is intact. What the records say is enough to read them.
+                journal_scan_report ignored;
+                const std::vector<std::byte> bytes = contents(s, ignored, ec);
+                if (const auto id = detail::find_id(bytes, s.number); id && !ec) {
+                    journal_ = *id;
+                    most = 1;
+                }
+            }
             s.has_header = s.has_header && s.header.journal == journal_;
         }
     }

@@ -201,11 +201,26 @@ TEST_CASE("journal_scan: a header that is damaged costs no record") {
     const world clean;
     for (std::uint64_t s = 1; s <= clean.segments; ++s) {
         world w;
-        w.disk.corrupt(segment_name(s), GENERATE(0, 9, 20, 35, 50, 62), std::byte{1});
+        w.disk.corrupt(segment_name(s), GENERATE(0U, 9U, 20U, 35U, 50U, 62U), std::byte{1});
         w.scan();
         CHECK(w.found == clean.all);
         CHECK(w.only() == journal_damage{damage_kind::header, s, 0, segment_header::size, 0, 0});
         CHECK_FALSE(w.opens());
+    }
+}
+
+TEST_CASE("journal_scan: records are found where no header is left at all") {
+    const int records = GENERATE(0, 1, 5, 60);
+    const bool is_closed = GENERATE(true, false);
+    const world clean{records, is_closed};
+    world w{records, is_closed};
+    for (std::uint64_t s = 1; s <= clean.segments; ++s) {
+        railmq::test::overwrite(w.disk, segment_name(s), 0, segment_header::size);
+    }
+    w.scan();
+    if (clean.all.size() > 1) { // one that has nothing beside it proves nothing
+        CHECK(w.report_.damage.size() == clean.segments);
+        CHECK(w.found == clean.all);
     }
 }
 
@@ -240,7 +255,7 @@ TEST_CASE("journal_scan: a file that ends too early") {
         for (const place& q : clean.all) {
             last = q.segment == p.segment ? q.number : last;
         }
-        for (const std::uint64_t into : {0, 20, 41}) {
+        for (const std::uint64_t into : {0U, 20U, 41U}) {
             world w;
             railmq::test::truncate(w.disk, segment_name(p.segment), p.offset + into);
             w.scan();
