@@ -230,10 +230,14 @@ public:
         }
         return b;
     }
-    void carry_out(const batch& b, error_code& ec) {
-        (void)write_at(file_, b.offset, b.bytes.bytes(), ec);
-        if (!ec && b.is_to_sync) {
-            file_.sync_data(ec);
+    void carry_out(const batch& b, error_code& ec) noexcept {
+        try {
+            (void)write_at(file_, b.offset, b.bytes.bytes(), ec);
+            if (!ec && b.is_to_sync) {
+                file_.sync_data(ec);
+            }
+        } catch (...) { // a file that needs memory: what it has done is not known
+            ec = errc::io_error;
         }
     }
     void end_flush(batch b, error_code& ec) {
@@ -469,13 +473,18 @@ private:
             ec = cause(ec);
             return;
         }
+        const std::string name = segment_name(next.number); // while nothing has changed yet
         put(record_kind::sealed, encode(segment_seal{records_, chain_.value()}));
-        sync(ec);
-        if (!ec) {
-            file_.resize(end_, ec);
-        }
-        if (!ec) {
-            publish(next, ec);
+        try {
+            sync(ec);
+            if (!ec) {
+                file_.resize(end_, ec);
+            }
+            if (!ec) {
+                publish(name, ec);
+            }
+        } catch (...) { // nothing can follow a seal
+            ec = errc::io_error;
         }
         if (ec) {
             fail(ec);
@@ -487,7 +496,7 @@ private:
     void start(const segment_header& next, error_code& ec) {
         file_type file = create(next, options_.headroom_bytes, ec);
         if (!ec) {
-            publish(next, ec);
+            publish(segment_name(next.number), ec);
         }
         if (ec) {
             ec = cause(ec);
@@ -554,8 +563,8 @@ private:
         }
         return file;
     }
-    void publish(const segment_header& header, error_code& ec) {
-        directory_.rename(unfinished_name(), segment_name(header.number), ec);
+    void publish(const std::string& name, error_code& ec) {
+        directory_.rename(unfinished_name(), name, ec);
         if (!ec) {
             directory_.sync(ec);
         }
