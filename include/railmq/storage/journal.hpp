@@ -703,6 +703,25 @@ struct journal<Directory>::recovery {
         }
         if (may_be_cut) {
             go_on_in(std::move(file), bytes, reader, synced, is_clean);
+        } else if (is_last) {
+            // Whoever sealed it may have ended before that was on the device, and the next segment
+            // must not be there without it.
+            make_sure(file, bytes, reader.highest_synced(), reader.offset());
+            ec = ec ? cause(ec) : ec;
+        }
+    }
+
+    /// Records that are not known to be on the device are written again, and synced: after a sync
+    /// that failed the cache has records that are not there, and takes them for clean.
+    void make_sure(
+        file_type& file, std::span<const std::byte> bytes, std::uint64_t synced, std::uint64_t end) {
+        segment_reader again{bytes, self.header_};
+        while (again.next_number() <= synced && again.next()) {
+        }
+        (void)write_at(
+            file, again.offset(), bytes.subspan(again.offset(), end - again.offset()), ec);
+        if (!ec) {
+            file.sync_data(ec);
         }
     }
 
@@ -741,17 +760,8 @@ struct journal<Directory>::recovery {
             const std::vector<std::byte> zeros(bytes.size() - end);
             (void)write_at(file, end, zeros, ec);
         }
-        // After a sync that failed, the cache has records that are not on the device, and takes
-        // them for clean: they are written again.
-        segment_reader again{bytes, self.header_};
-        while (again.next_number() <= synced && again.next()) {
-        }
         if (!ec) {
-            (void)write_at(
-                file, again.offset(), bytes.subspan(again.offset(), end - again.offset()), ec);
-        }
-        if (!ec) {
-            file.sync_data(ec);
+            make_sure(file, bytes, synced, end);
         }
         if (ec) {
             ec = cause(ec);
@@ -816,6 +826,14 @@ std::optional<journal<Directory>> journal<Directory>::open(
     }
     if (ec) {
         return std::nullopt;
+    }
+    if (!numbers.empty()) {
+        // Whoever gave the last segment its name may have ended before that was on the device.
+        self.directory_.sync(ec);
+        if (ec) {
+            ec = cause(ec);
+            return std::nullopt;
+        }
     }
     ++self.epoch_;
     if (numbers.empty()) {
