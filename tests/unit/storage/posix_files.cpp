@@ -912,6 +912,47 @@ TEST_CASE("posix_lock: another process that has it is named, and its death relea
     CHECK_FALSE(ec);
 }
 
+TEST_CASE("posix_lock: readers share a directory, keep writers out, and leave no trace") {
+    const temporary_directory t;
+    auto d = t.open();
+    auto other = t.open();
+    error_code ec = old_error();
+    std::int64_t owner = 7;
+    {
+        const auto nothing = d.lock_to_read(owner, ec);
+        CHECK_FALSE(ec);
+        CHECK_FALSE(nothing.is_ours()); // nobody has ever written here
+        CHECK(d.names(ec).empty());
+    }
+    static_cast<void>(d.lock(owner, ec)); // makes the file, and lets go
+    REQUIRE_FALSE(ec);
+    {
+        const auto one = d.lock_to_read(owner, ec);
+        CHECK(one.is_ours());
+        const auto two = other.lock_to_read(owner, ec);
+        CHECK_FALSE(ec);
+        CHECK(two.is_ours());
+        CHECK_FALSE(other.lock(owner, ec).is_ours());
+        CHECK(ec == railmq::errc::journal_locked);
+    }
+    const auto writer = other.lock(owner, ec);
+    REQUIRE_FALSE(ec);
+    CHECK_FALSE(d.lock_to_read(owner, ec).is_ours());
+    CHECK(ec == railmq::errc::journal_locked);
+    CHECK(owner == ::getpid());
+}
+
+TEST_CASE("posix_directory: one that must be there is not made") {
+    const temporary_directory t;
+    error_code ec = old_error();
+    const std::string path = std::string{t.path()} + "/missing";
+    static_cast<void>(posix_directory::open_existing(path, {}, ec));
+    CHECK(ec == boost::system::errc::no_such_file_or_directory);
+    CHECK(::access(path.c_str(), F_OK) == -1);
+    static_cast<void>(posix_directory::open_existing(std::string{t.path()}, {}, ec));
+    CHECK_FALSE(ec);
+}
+
 TEST_CASE("posix_directory: no descriptor outlives an exec") {
     const temporary_directory t;
     auto d = t.open();
