@@ -4,11 +4,13 @@
 // things go wrong that a queue is there for. See --help.
 //
 // In this file: the queues and their options, the reader, what becomes of dead letters, the
-// drain, the books. In log_pipeline/: the workers, and everything that is not about messages.
+// drain, the books. In log_pipeline/: the workers, durable.hpp with all that --directory adds, and
+// everything that is not about messages.
 
 #include <railmq/railmq.hpp>
 
 #include "log_pipeline/backlog_curve.hpp"
+#include "log_pipeline/durable.hpp"
 #include "log_pipeline/input.hpp"
 #include "log_pipeline/log_index.hpp"
 #include "log_pipeline/log_line.hpp"
@@ -22,9 +24,11 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -47,8 +51,11 @@ void complain(std::string_view what) {
     fmt::print(stderr, "01_log_pipeline: {}\n", what);
 }
 
-/// Sends the lines of all inputs, waiting while the queue is full.
-void read_all(const options& o, const stop_request& stop, job& j, tally& t) {
+/// Sends the lines of all inputs, waiting while the queue is full; through `durable`, if there is
+/// one, from where an earlier run stopped.
+void read_all(
+    const options& o, const stop_request& stop, job& j, tally& t, durable_reader* durable) {
+    const std::uint64_t known = durable != nullptr ? durable->begun().read : 0;
     auto producer = j.lines.producer();
     pace slowly{timer{j.silent}, j.paced_until};
     log_line line;
@@ -58,16 +65,24 @@ void read_all(const options& o, const stop_request& stop, job& j, tally& t) {
         const auto next = [&] { return status = reader.next(line.text, line.is_cut); };
         while (next() == line_reader::status::line) {
             ++t.read;
+            if (t.read <= known) {
+                continue;
+            }
             if (line.text.find_first_not_of(" \t") == std::string::npos) {
                 ++t.blank;
                 continue;
             }
             line.number = t.sent + 1;
             const auto before = steady::now();
-            producer.send(std::exchange(line, {}));
+            if (durable == nullptr) {
+                producer.send(std::exchange(line, {}));
+                ++t.sent;
+            } else {
+                ++t.sent;
+                durable->send(std::exchange(line, {}), t);
+            }
             const auto took = steady::now() - before;
             t.waited += took >= 1ms ? took : 0ms; // less than that is no waiting
-            ++t.sent;
             const bool in_burst = t.sent % (burst_lines + calm_lines) < burst_lines;
             slowly.spend(1, in_burst ? burst_rate : calm_rate);
         }
@@ -76,8 +91,27 @@ void read_all(const options& o, const stop_request& stop, job& j, tally& t) {
             t.has_failed = true;
         }
         if (status == line_reader::status::stopped) {
-            return;
+            break;
         }
+    }
+    if (durable != nullptr && t.read >= known) {
+        durable->commit(t);
+    }
+}
+
+/// What a thread does. A failure ends the program there and then, when it is durable: what is
+/// committed is safe, and the next run does the rest.
+template <class F>
+void guarded(const job& j, F work) {
+    if (j.durable == nullptr) {
+        work();
+        return;
+    }
+    try {
+        work();
+    } catch (const std::exception& e) {
+        complain(e.what());
+        std::_Exit(1);
     }
 }
 
@@ -106,7 +140,9 @@ void watch(job& j) {
     while (t.wait(10ms)) {
         const auto s = j.lines.stats();
         j.told.sample(s.ready);
-        j.index.settled_through(s.settled_through);
+        if (j.durable == nullptr) {
+            j.index.settled_through(s.settled_through);
+        }
         const double now = j.told.seconds();
         if (now < next) {
             continue;
@@ -134,8 +170,10 @@ struct close_at_exit {
 
 int run(const options& o) {
     const stop_request stop{o.seconds};
-    railmq::broker broker;
+    railmq::broker broker{{.directory = o.directory}};
+    const bool is_durable = !o.directory.empty();
     job j;
+    j.durable = is_durable ? &broker : nullptr;
     j.workers = o.workers;
     j.paced_until = o.is_fast ? steady::time_point::min() : steady::now() + paced_time;
     j.silent = broker.queue<tick>("silent");
@@ -145,27 +183,51 @@ int run(const options& o) {
          .overflow = railmq::overflow_policy::wait,
          .ack_timeout = 400ms,
          .retry = {
-             .max_attempts = 8,
+             .max_attempts = is_durable ? 0U : 8U, // whoever kills this program blames no line
+             .max_crashes = 0,
              .backoff = railmq::exponential_backoff{.initial = 20ms, .max = 200ms}}});
     const auto dead = broker.queue<log_line>("lines.dead"); // made together with "lines"
+    railmq::queue<parsed_line> parsed;
 
     tally t;
     graveyard graves;
+    std::optional<durable_reader> reader;
+    std::optional<ledger> books;
+    if (is_durable) {
+        parsed = broker.queue<parsed_line>("parsed", {.max_length = 10'000});
+        j.parsed = parsed.producer();
+        books.emplace(broker, j, graves);
+        reader.emplace(broker, j, o);
+        if (!reader->is_the_same_input()) {
+            complain(fmt::format("{} belongs to other inputs", printable(o.directory, 200)));
+            return 2;
+        }
+        t.blank = reader->begun().blank;
+        t.sent = reader->begun().sent;
+        j.told.tell(fmt::format(
+            "{}: sent before: {}, waiting: {}, in the tally: {}",
+            printable(o.directory, 60),
+            lines_of(t.sent),
+            grouped(j.lines.stats().ready + parsed.stats().ready + dead.stats().ready),
+            grouped(j.index.lines() + graves.count())));
+    }
     std::deque<worker> workers;
     for (std::size_t i = 1; i <= o.workers; ++i) {
         workers.emplace_back(j, i);
     }
     {
         std::jthread watcher{[&] { watch(j); }};
-        std::jthread undertaker{[&] { bury(dead, graves); }};
+        std::jthread undertaker{[&] {
+            guarded(j, [&] { books ? books->run(parsed, dead) : bury(dead, graves); });
+        }};
         std::vector<std::jthread> threads;
         const close_at_exit all{broker}; // whatever happens, no thread waits for ever
         for (worker& w : workers) {
-            threads.emplace_back([&w] { w.run(); });
+            threads.emplace_back([&] { guarded(j, [&] { w.run(); }); });
         }
 
         j.told.tell(fmt::format("reading {}", names_of(o.inputs)));
-        read_all(o, stop, j, t);
+        read_all(o, stop, j, t, reader ? &*reader : nullptr);
         t.was_interrupted = stop.by_signal();
         j.told.tell(
             fmt::format(
@@ -184,9 +246,14 @@ int run(const options& o) {
         for (std::jthread& thread : threads) {
             thread.join();
         }
-        while (!dead.drain(railmq::drain_for{1s})) {
+        while (!dead.drain(railmq::drain_for{1s}) ||
+               (is_durable && !parsed.drain(railmq::drain_for{1s}))) {
         }
         t.queue = j.lines.stats();
+        t.left = t.queue.ready + t.queue.delayed + t.queue.in_flight;
+        if (is_durable) {
+            t.left += parsed.stats().ready + dead.stats().ready;
+        }
         j.told.sample(t.queue.ready);
     }
     print_index(j);
@@ -246,6 +313,12 @@ int main(int argc, char** argv) {
             }
         }
         return usable ? run(o) : 2;
+    } catch (const railmq::system_error& e) {
+        complain(e.what());
+        const bool is_directory = e.code() == railmq::errc::journal_locked ||
+                                  e.code() == railmq::errc::options_mismatch ||
+                                  e.code().category() != railmq::category();
+        return is_directory ? 2 : 1;
     } catch (const std::exception& e) {
         complain(e.what());
         return 1;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "log_line.hpp"
+#include "packed.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -32,6 +33,20 @@ public:
             counts_.emplace(key, 1);
         } else {
             is_full_ = true;
+        }
+    }
+    void save(packer& p) const {
+        p.number(is_full_ ? 1 : 0).number(counts_.size());
+        for (const auto& [key, count] : counts_) {
+            p.text(key).number(count);
+        }
+    }
+    void load(unpacker& u) {
+        counts_.clear();
+        is_full_ = u.number() != 0;
+        for (std::uint64_t n = u.number(); n != 0 && !u.has_failed(); --n) {
+            const std::string_view key = u.text();
+            counts_[std::string{key}] = u.number();
         }
     }
     [[nodiscard]] std::size_t distinct() const noexcept { return counts_.size(); }
@@ -83,12 +98,13 @@ public:
             return false;
         }
         has_[place] = true;
-        ++lines_;
-        minutes_.add(e.minute);
-        levels_.add(e.level.empty() ? "(none)" : e.level);
-        programs_.add(e.program.empty() ? "(none)" : e.program);
-        add_words(e.text);
+        add_entry(e);
         return true;
+    }
+    /// Adds a line that cannot come twice.
+    void count(const entry& e) {
+        const std::lock_guard guard{mutex_};
+        add_entry(e);
     }
     /// All lines up to this number have left the queue.
     void settled_through(std::uint64_t number) {
@@ -97,6 +113,21 @@ public:
             if (!has_.empty()) {
                 has_.pop_front();
             }
+        }
+    }
+
+    /// All that was added by `count`.
+    void save(packer& p) const {
+        p.number(lines_).number(words_seen_);
+        for (const bounded_counts* c : {&minutes_, &levels_, &programs_, &words_}) {
+            c->save(p);
+        }
+    }
+    void load(unpacker& u) {
+        lines_ = u.number();
+        words_seen_ = u.number();
+        for (bounded_counts* c : {&minutes_, &levels_, &programs_, &words_}) {
+            c->load(u);
         }
     }
 
@@ -110,6 +141,13 @@ public:
     [[nodiscard]] const bounded_counts& words() const noexcept { return words_; }
 
 private:
+    void add_entry(const entry& e) {
+        ++lines_;
+        minutes_.add(e.minute);
+        levels_.add(e.level.empty() ? "(none)" : e.level);
+        programs_.add(e.program.empty() ? "(none)" : e.program);
+        add_words(e.text);
+    }
     /// Words are runs of three letters or more, whatever their case.
     void add_words(std::string_view text) {
         word_.clear();

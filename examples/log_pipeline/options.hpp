@@ -26,6 +26,7 @@ struct options {
     bool is_fast = false;
     bool is_help = false;
     std::optional<std::string> svg{};
+    std::string directory{}; ///< Empty: in memory.
 };
 
 inline constexpr std::string_view help = R"(usage: 01_log_pipeline [OPTION]... [FILE]...
@@ -45,6 +46,10 @@ piped in. By default it reads what apt and dpkg wrote, or another log of this ma
   --fast        no pace: by default the first 5 seconds are slowed down, so that one can watch
   --svg FILE    where to draw the backlog (backlog.svg; in the folder for temporary files where
                 this one cannot be written)
+  --directory DIR
+                keep everything in DIR, which is made if it is missing. A run that was ended in
+                whatever way, kill -9 and the loss of power included, goes on when it is started
+                again with the same inputs, and every line counts once
   --help        this text
 
 A line of more than 4096 bytes is cut there and becomes a dead letter. Ctrl-C stops the reading;
@@ -87,7 +92,8 @@ exit code: 0  the books balance
             has_value = true;
         }
         const auto is = [&](std::string_view option) { return name == option; };
-        if (!is("--workers") && !is("--queue") && !is("--seconds") && !is("--svg")) {
+        if (!is("--workers") && !is("--queue") && !is("--seconds") && !is("--svg") &&
+            !is("--directory")) {
             return fmt::format("unknown option '{}'", printable(name, 60));
         }
         if (!has_value) {
@@ -112,6 +118,11 @@ exit code: 0  the books balance
                 return std::string{"--svg needs the name of a file"};
             }
             o.svg = value;
+        } else if (is("--directory")) {
+            if (value.empty()) {
+                return std::string{"--directory needs the name of a directory"};
+            }
+            o.directory = value;
         } else if (is("--workers")) {
             if (!number(o.workers, 1U, 64U)) {
                 return fmt::format("--workers is 1 to 64, not '{}'", printable(value, 40));

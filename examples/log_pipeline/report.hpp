@@ -7,6 +7,7 @@
 #include "console.hpp"
 #include "log_index.hpp"
 #include "options.hpp"
+#include "packed.hpp"
 #include "text.hpp"
 #include "worker.hpp"
 
@@ -38,6 +39,7 @@ struct tally {
     bool was_interrupted = false;
     bool has_failed = false;
     railmq::queue_stats queue{};
+    std::uint64_t left = 0; ///< In all queues together.
 };
 
 /// The dead letters: how many for each reason, and the first few of each.
@@ -59,6 +61,25 @@ public:
         if (g.examples.size() < 3) {
             g.examples.push_back(
                 fmt::format("line {}: {}", grouped(line.number), printable(line.text, 48)));
+        }
+    }
+    void save(packer& p) const {
+        p.number(graves_.size());
+        for (const auto& [reason, g] : graves_) {
+            p.text(reason).number(g.count).number(g.examples.size());
+            for (const std::string& example : g.examples) {
+                p.text(example);
+            }
+        }
+    }
+    void load(unpacker& u) {
+        for (std::uint64_t n = u.number(); n != 0 && !u.has_failed(); --n) {
+            grave& g = graves_[std::string{u.text()}];
+            g.count = u.number();
+            count_ += g.count;
+            for (std::uint64_t e = u.number(); e != 0 && !u.has_failed(); --e) {
+                g.examples.emplace_back(u.text());
+            }
         }
     }
     [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
@@ -178,7 +199,6 @@ inline void print_curve(job& j, const options& o) {
 [[nodiscard]] inline int print_books(job& j, const tally& t, const graveyard& graves) {
     auto& out = j.told.out;
     const auto& q = t.queue;
-    const std::uint64_t left = q.ready + q.delayed + q.in_flight;
     const auto row = [&](std::string_view what, std::uint64_t n, std::string_view note = {}) {
         out.print(fmt::format(
             "  {:<26}{:>12}{}{}", what, grouped(n), n == 0 ? "" : "  ", n == 0 ? "" : note));
@@ -193,19 +213,24 @@ inline void print_curve(job& j, const options& o) {
             std::chrono::duration<double>{t.waited}.count()));
     row("  indexed", j.index.lines());
     row("  dead letters", graves.count());
-    row("  left in the queue", left);
+    row(j.durable != nullptr ? "  left in the queues" : "  left in the queue", t.left);
     row("handed out", q.handed_out, fmt::format("{} of them again", grouped(q.redelivered)));
     row("  refused by the store", q.failed - q.deadlines_passed, "each retried after a backoff");
     row("  held by lost workers",
         j.held.lost(),
         j.held.missing() == 0 ? "all of them settled in the end"
                               : fmt::format("{} of them missing", grouped(j.held.missing())));
-    row("  indexed already", j.index.repeats(), "came again, counted once");
+    if (j.durable == nullptr) {
+        row("  indexed already", j.index.repeats(), "came again, counted once");
+    }
     row("  settled too late", j.late.load(), "changed nothing");
 
-    const bool balanced = t.read == t.blank + t.sent && t.sent == q.accepted &&
-                          t.sent == j.index.lines() + graves.count() && left == 0 &&
-                          q.acked == j.index.lines() && q.dead_lettered == graves.count() &&
+    // A queue counts since it was opened: with a directory earlier runs have done some of it.
+    const bool queue_agrees = j.durable != nullptr ||
+                              (t.sent == q.accepted && q.acked == j.index.lines() &&
+                               q.dead_lettered == graves.count());
+    const bool balanced = t.read == t.blank + t.sent && queue_agrees &&
+                          t.sent == j.index.lines() + graves.count() && t.left == 0 &&
                           j.held.missing() == 0;
     out.print(fmt::format(
         "{}: {} sent = {} indexed + {} dead letters",

@@ -8,6 +8,7 @@
 #include "log_index.hpp"
 #include "log_line.hpp"
 #include "pace.hpp"
+#include "stored.hpp"
 #include "text.hpp"
 
 #include <fmt/format.h>
@@ -99,6 +100,8 @@ private:
 struct job {
     railmq::queue<log_line> lines{};
     railmq::queue<tick> silent{};
+    railmq::broker* durable = nullptr; ///< With --directory; then lines are sent on to:
+    railmq::producer<parsed_line> parsed{};
     std::size_t workers = 4;
     double lines_per_second = 2000; ///< Of all workers together, while they are slowed down.
     steady::time_point paced_until{};
@@ -120,7 +123,17 @@ struct job {
     return line % 50 == 3 && failures < (line % 250 == 3 ? 3U : 1U);
 }
 
-/// A thread that takes lines from the queue and puts them into the index.
+/// A transaction never waits for room; this does. Gives every other error of `commit`.
+[[nodiscard]] inline railmq::error_code
+commit_when_there_is_room(railmq::transaction& tx, timer& t) {
+    railmq::error_code ec;
+    do {
+        tx.commit(ec);
+    } while (ec == railmq::errc::queue_full && t.wait(std::chrono::milliseconds{2}));
+    return ec;
+}
+
+/// A thread that takes lines from the queue and puts them into the index, or on their way to it.
 class worker {
 public:
     worker(job& j, std::size_t number)
@@ -185,6 +198,10 @@ private:
             } else {
                 pace_.spend(batch.size() * job_.workers, job_.lines_per_second); // it is at work
             }
+            if (job_.durable != nullptr) {
+                settle_together(batch);
+                continue;
+            }
             for (delivery& d : batch) {
                 settle(d);
             }
@@ -212,12 +229,61 @@ private:
         }
     }
 
+    /// The acks, and what was made of the lines, as one.
+    void settle_together(std::vector<delivery>& batch) {
+        auto tx = job_.durable->begin();
+        std::vector<std::uint64_t> again;
+        std::uint64_t taken = 0;
+        for (delivery& d : batch) {
+            const std::uint64_t number = d->number;
+            const bool is_again = d.redelivered();
+            const auto parsed = parse(*d);
+            if (const auto* junk = std::get_if<unreadable>(&parsed)) {
+                if (!d.reject(std::string{junk->reason})) {
+                    ++job_.late;
+                } else if (is_again) {
+                    job_.held.find(number);
+                }
+            } else if (store_refuses(number, d.failure_count())) {
+                d.nack();
+            } else {
+                const entry& e = std::get<entry>(parsed);
+                tx.send(
+                    job_.parsed,
+                    parsed_line{
+                        number,
+                        e.minute,
+                        std::string{e.level},
+                        std::string{e.program},
+                        std::string{e.text}});
+                tx.ack(d);
+                ++taken;
+                if (is_again) {
+                    again.push_back(number);
+                }
+            }
+        }
+        if (const auto ec = commit_when_there_is_room(tx, timer_)) {
+            if (ec != railmq::errc::stale_delivery) {
+                throw railmq::system_error(ec, "sending parsed lines");
+            }
+            job_.late += taken; // somebody else has one of them: nothing of this has happened
+            return;
+        }
+        for (const std::uint64_t number : again) {
+            job_.held.find(number);
+        }
+    }
+
     /// Between the work and the acks: half of what it holds is in the index already. Closing the
     /// consumer is what remains of a worker that is gone; the queue has everything back at once.
     void die(railmq::consumer<log_line>& consumer, std::vector<delivery>& batch) {
         job_.held.lose(batch);
         std::size_t done = 0;
         for (const delivery& d : batch) {
+            if (job_.durable != nullptr) {
+                break; // what is not committed has not happened
+            }
             const auto parsed = parse(*d);
             if (done < (batch.size() + 1) / 2 && std::holds_alternative<entry>(parsed)) {
                 job_.index.add(d->number, std::get<entry>(parsed));

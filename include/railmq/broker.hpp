@@ -90,12 +90,8 @@ public:
         open_in(std::move(where), typename Runtime::clock{}, std::move(o), Runtime::entropy);
     }
     /// The same on any `storage::directory`, such as a simulated disk's.
-    template <class Directory>
-    requires(
-        Runtime::concurrent && !std::same_as<Directory, basic_broker> &&
-        !std::convertible_to<Directory, broker_options>) &&
-        storage::directory<Directory> explicit basic_broker(
-            Directory where, broker_options o = {}) {
+    template <storage::directory Directory>
+    explicit basic_broker(Directory where, broker_options o = {}) requires Runtime::concurrent {
         require(validate(o));
         open_in(std::move(where), typename Runtime::clock{}, std::move(o), Runtime::entropy);
     }
@@ -239,6 +235,10 @@ private:
                 what += " is in use by process " + std::to_string(r.owner);
             } else if (!r.file.empty()) {
                 what += ": file '" + r.file + "' at byte " + std::to_string(r.offset);
+            }
+            if (ec == errc::journal_corrupt) {
+                what += "; nothing was changed, and storage::salvage (railctl salvage) copies what "
+                        "is intact to a new directory";
             }
             throw system_error(ec, what);
         }

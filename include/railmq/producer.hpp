@@ -237,6 +237,10 @@ private:
         time_point limit,
         std::uint64_t& record,
         error_code& ec);
+    /// Sends as many as there is room for, in records of many messages; moves `it` behind them.
+    template <class Iterator, class End, class Forward>
+    std::size_t
+    send_run(Iterator& it, const End& end, Forward& forward_element, std::uint64_t& record);
     /// Waits until everything up to that record is as safe as this producer wants it.
     void confirm(std::uint64_t record, error_code& ec) {
         if (owner_->confirm(record, durability_, ec)) {
@@ -614,127 +618,6 @@ receipt basic_producer<T, Runtime>::send_for(
 }
 
 template <class T, class Runtime>
-template <std::ranges::input_range Range>
-requires detail::elements_for<Range, T> std::size_t
-basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
-    ec = {};
-    if (queue_ == nullptr) {
-        ec = errc::closed;
-        return 0;
-    }
-    const auto forward_element = [](auto&& element) -> decltype(auto) {
-        if constexpr (detail::gives_up_elements<Range>) {
-            return std::move(element);
-        } else {
-            return std::forward<decltype(element)>(element);
-        }
-    };
-    auto it = std::ranges::begin(range);
-    const auto end = std::ranges::end(range);
-    std::size_t sent = 0;
-    using element_type = decltype(forward_element(*it));
-    // Once places are claimed nothing may fail, and what a range computes is asked for only once.
-    constexpr bool has_elements = std::is_reference_v<decltype(*it)>;
-    constexpr bool is_fixed = requires {
-        requires payload_size<T>::is_fixed;
-    };
-    if constexpr (
-        std::ranges::forward_range<Range> && std::ranges::sized_range<Range> &&
-        (has_elements || (is_fixed&& noexcept(*it)&& noexcept(++it))) &&
-        std::is_nothrow_constructible_v<T, element_type> &&
-        std::same_as<std::remove_cvref_t<element_type>, T>) {
-        auto& ring = *ring_;
-        auto left = static_cast<std::size_t>(std::ranges::size(range));
-        for (left = queue_->is_kept() ? 0 : left; left != 0;) {
-            // As many as are small enough go in one claim.
-            const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(left, 1024));
-            std::uint32_t want = 0;
-            if constexpr (is_fixed) {
-                want = sizeof(T) <= max_bytes_ ? most : 0;
-            } else {
-                for (auto look = it; want < most; ++look, ++want) {
-                    if (payload_size<T>::of(*look) > max_bytes_) {
-                        break;
-                    }
-                }
-            }
-            const time_point now = owner_->clock().coarse_now();
-            std::uint64_t first = 0;
-            std::uint32_t count = 0;
-            if (want == 0 || claim(want, now, first, count) != fast_result::sent) {
-                send(forward_element(*it), ec); // it waits, if need be
-                if (ec) {
-                    return sent;
-                }
-                count = 1;
-                ++it;
-            } else {
-                for (std::uint32_t i = 0; i < count;) {
-                    const auto run = static_cast<std::uint32_t>(
-                        std::min<std::uint64_t>(count - i, ring.run_from(first + i)));
-                    publish_run(
-                        it,
-                        run,
-                        ring.claimed(first + i),
-                        ring.upcoming(first + i, stride),
-                        now,
-                        forward_element);
-                    i += run;
-                }
-            }
-            sent += count;
-            left -= count;
-        }
-    }
-    // What is kept is made safe once for all of them.
-    std::uint64_t record = 0;
-    const bool is_kept = queue_->is_kept();
-    for (; it != end; ++it, ++sent) {
-        if (is_kept) {
-            (void)send_unconfirmed(forward_element(*it), nullptr, never, record, ec);
-        } else {
-            send(forward_element(*it), ec);
-        }
-        if (ec) {
-            break;
-        }
-    }
-    if (is_kept && sent != 0) {
-        error_code failed;
-        confirm(record, failed);
-        ec = failed ? failed : ec;
-    }
-    return sent;
-}
-
-template <class T, class Runtime>
-template <std::ranges::input_range Range>
-requires std::same_as<T, bytes> &&
-    std::convertible_to<std::ranges::range_reference_t<Range>, std::string_view>
-        std::size_t basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
-    ec = queue_ == nullptr ? error_code{errc::closed} : error_code{};
-    std::size_t sent = 0;
-    auto it = std::ranges::begin(range);
-    while (!ec && it != std::ranges::end(range)) {
-        boost::container::small_vector<bytes, 64> copies;
-        error_code failed;
-        for (; copies.size() < 64 && it != std::ranges::end(range); ++it) {
-            bytes one = copy(*it, failed);
-            if (failed) {
-                break;
-            }
-            copies.push_back(std::move(one));
-        }
-        // What was copied is sent, even when the next could not be copied any more.
-        sent += send_batch(std::move(copies), ec);
-        if (!ec) {
-            ec = failed;
-        }
-    }
-    return sent;
-}
-
-template <class T, class Runtime>
 template <class CompletionToken>
 auto basic_producer<T, Runtime>::async_send(T value, properties p, CompletionToken&& token) {
     return boost::asio::async_initiate<CompletionToken, void(error_code, receipt)>(
@@ -764,3 +647,5 @@ auto basic_producer<T, Runtime>::async_send(T value, properties p, CompletionTok
 }
 
 } // namespace railmq
+
+#include <railmq/detail/producer_batches.hpp>

@@ -351,6 +351,25 @@ TEST_CASE("[BR06] a message that ends the process is counted, and ends as a dead
     CHECK((why == railmq::death_reason::max_attempts || why == railmq::death_reason::max_crashes));
 }
 
+TEST_CASE("[BR06] a dead letter stays, however often the process ends that looks at it") {
+    world w;
+    w.broker->queue<int>("q").producer().send(1);
+    {
+        auto c = w.broker->queue<int>("q").consumer();
+        c.try_receive()->reject();
+    }
+    w.broker->sync();
+    for (int run = 0; run < 5; ++run) {
+        auto c = w.broker->queue<int>("q.dead").consumer();
+        auto d = c.try_receive();
+        REQUIRE(d);
+        CHECK(d->failure_count() == static_cast<unsigned>(run));
+        w.kill_and_open();
+    }
+    CHECK(w.values_in("q.dead") == std::vector{1});
+    CHECK(w.count<railmq::notices::dropped>() == 0);
+}
+
 TEST_CASE("the first hand-out need not be written, and then the first crash is not counted") {
     world w{{.journal_hand_outs = railmq::hand_out_journaling::after_crash}};
     w.broker->queue<int>("q").producer().send(1);

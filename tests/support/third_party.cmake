@@ -15,6 +15,7 @@ set(RAILMQ_THIRD_PARTY
     "nats/|nats/nats.h|||nats"
     "sqlite3.h|sqlite3.h|||sqlite3"
     "rapidcheck|rapidcheck.h|rapidcheck|rapidcheck|"
+    "nlohmann/|nlohmann/json.hpp|nlohmann_json|nlohmann_json::nlohmann_json|"
     "catch2/|catch2/catch.hpp|Catch2|Catch2::Catch2|")
 
 # The third-party prefixes that one file, and the headers of ours that it includes, mention.

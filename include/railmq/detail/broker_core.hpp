@@ -284,10 +284,14 @@ public:
         }
         return all;
     }
-    /// Makes a record that says again what a queue is that nobody has opened, and which messages it
-    /// has from that id on, at most `max`; moves `from` on. False: it is no such queue.
+    /// Writes again what a queue is that nobody has opened, and which messages it has from that id
+    /// on, at most `max`; moves `from` on. False: it is no such queue.
     [[nodiscard]] bool list_unopened(
-        std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record);
+        std::uint64_t number,
+        std::uint64_t& from,
+        std::size_t max,
+        std::vector<std::byte>& record,
+        bool& is_written);
     /// Stores a message anew that is stored at `from`, if it is still there and wanted.
     bool store_again(
         std::uint64_t queue,
@@ -303,7 +307,7 @@ public:
             upkeep_.finish();
             is_journal_closed_.store(true);
             error_code ec; // what could not be synced was told to whoever waited for it
-            journal_->port().close(ec);
+            journal_->close(ec);
         }
     }
     /// From then on nothing is kept any more, and nobody minds.
@@ -602,6 +606,7 @@ private:
     [[nodiscard]] static queue_options dead_letter_options() {
         queue_options o;
         o.retry.max_attempts = 0;
+        o.retry.max_crashes = 0;
         o.dead_letter = discard;
         return o;
     }

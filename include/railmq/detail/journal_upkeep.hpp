@@ -87,7 +87,7 @@ public:
     void finish() noexcept {
         const std::lock_guard guard{mutex_};
         if (journal_ == nullptr || journal_->appended() < step_every_) {
-            rest(); // a round may have begun all the same
+            rest(); // a round that was begun keeps queues, and they keep the broker
             return;
         }
         try {
@@ -176,14 +176,14 @@ private:
         } else if (!unopened_.empty()) {
             // One that was opened meanwhile is listed as that.
             const std::uint64_t number = unopened_.back();
-            const bool is_there = owner_.list_unopened(number, from_, messages_a_step, record_);
+            const bool is_there =
+                owner_.list_unopened(number, from_, messages_a_step, record_, is_written);
             if (!is_there) {
                 queues_ = owner_.queues_kept_as(number);
                 from_ = 0;
                 unopened_.pop_back();
                 return;
             }
-            is_written = append();
             if (from_ == queue_type::no_more) {
                 unopened_.pop_back();
                 from_ = 0;

@@ -256,7 +256,11 @@ auto broker_core<Runtime>::wake(
 
 template <class Runtime>
 bool broker_core<Runtime>::list_unopened(
-    std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record) {
+    std::uint64_t number,
+    std::uint64_t& from,
+    std::size_t max,
+    std::vector<std::byte>& record,
+    bool& is_written) {
     std::lock_guard guard{names_mutex_};
     const auto it = kept_.queues.find(number);
     if (it == kept_.queues.end()) {
@@ -282,6 +286,10 @@ bool broker_core<Runtime>::list_unopened(
     for (const auto& [id, m] : listed) {
         w.listed(m->image(id), m->where.location(), m->where.bytes());
     }
+    // Before anybody can open it: what happens then must come behind this.
+    storage::record_location where;
+    error_code ec;
+    is_written = journal_->append(record, where, ec) != 0;
     return true;
 }
 

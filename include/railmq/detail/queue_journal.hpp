@@ -75,7 +75,16 @@ public:
         const auto& all = fx.changes;
         for (std::size_t i = 0; i < all.size(); ++i) {
             switch (all[i].what) {
-            case change::kind::stored: put_stored(m, all[i], w, record); break;
+            case change::kind::stored: {
+                const std::size_t run = new_run(m, all, i);
+                if (run > 1) {
+                    put_run(m, &all[i], run, w, record);
+                    i += run - 1;
+                } else {
+                    put_stored(m, all[i], w, record);
+                }
+                break;
+            }
             case change::kind::changed: i = put_changed(m, all, i, w); break;
             case change::kind::gone: put_gone(all[i], w); break;
             }
@@ -242,6 +251,40 @@ private:
             d != nullptr ? d->deaths.get() : nullptr);
         w.payload(c.payload);
         stored_.emplace_back(c.public_id, static_cast<std::uint32_t>(record.size() - begin));
+    }
+
+    /// How many of the changes from the i-th on are messages in a row that are new, of which
+    /// nothing else is to be said.
+    template <class Changes>
+    [[nodiscard]] std::size_t new_run(machine_type& m, const Changes& all, std::size_t i) {
+        std::size_t n = 0;
+        time_point enqueued{};
+        for (; i + n < all.size() && all[i + n].what == change::kind::stored; ++n) {
+            const change& c = all[i + n];
+            if (c.id != all[i].id + n || has_ended(c.public_id)) {
+                break;
+            }
+            const auto p = m.store().locate(c.id);
+            if (p.at->load() != core::slot_word{core::slot_state::ready} || p.in->aside ||
+                (n != 0 && p.at->enqueued() != enqueued)) {
+                break;
+            }
+            enqueued = p.at->enqueued();
+        }
+        return n;
+    }
+    void put_run(
+        machine_type& m,
+        const change* first,
+        std::size_t n,
+        storage::entry_writer& w,
+        std::vector<std::byte>& record) {
+        w.stored_run(number_, first->id, n, m.store().locate(first->id).at->enqueued());
+        for (const change* c = first; c != first + n; ++c) {
+            const std::size_t begin = record.size();
+            w.payload(c->payload);
+            stored_.emplace_back(c->public_id, static_cast<std::uint32_t>(record.size() - begin));
+        }
     }
 
     template <class Changes>

@@ -84,6 +84,14 @@ public:
         return appended_.load(std::memory_order_relaxed);
     }
 
+    /// Writes and syncs everything, and leaves the files alone from then on.
+    void close(error_code& ec) {
+        const std::lock_guard guard{reading_};
+        loaded_.clear();
+        loaded_from_ = {};
+        port_->close(ec);
+    }
+
     // Reading
 
     /// What a message was stored with: its payload into `payload`, the rest into the image.

@@ -22,14 +22,15 @@ namespace railmq::storage {
 /// Entries say how a thing is, not what was done to it: reading one twice does no harm, and a later
 /// one replaces an earlier one.
 enum class entry_kind : std::uint8_t {
-    clock = 1, ///< That moment has come.
-    queue,     ///< A queue is there, or is as it says.
-    deleted,   ///< It is gone, with all that was in it.
-    stored,    ///< A message, whole.
-    changed,   ///< A message's state.
-    held,      ///< Messages in a row that were handed out, and nothing else is to be said of them.
-    gone,      ///< Messages in a row have left.
-    range,     ///< Of all messages between two ids, these are there, with what they are.
+    clock = 1,  ///< That moment has come.
+    queue,      ///< A queue is there, or is as it says.
+    deleted,    ///< It is gone, with all that was in it.
+    stored,     ///< A message, whole.
+    changed,    ///< A message's state.
+    held,       ///< Messages in a row that were handed out, and nothing else is to be said of them.
+    gone,       ///< Messages in a row have left.
+    range,      ///< Of all messages between two ids, these are there, with what they are.
+    stored_run, ///< Messages in a row that are new and plain, sent at one moment.
 };
 
 /// Places of records are kept in eight bytes (`kept_at`): the highest one.
@@ -110,6 +111,14 @@ public:
         }
         payload(content.payload);
     }
+    /// Messages with ids in a row, plain and in line; as many payloads must follow.
+    void
+    stored_run(std::uint64_t queue, std::uint64_t first, std::uint64_t count, time_point enqueued) {
+        begin(entry_kind::stored_run, queue);
+        w_.number(first);
+        w_.number(count);
+        w_.moment(enqueued);
+    }
     void changed(std::uint64_t queue, const core::message_image& m) {
         begin(entry_kind::changed, queue);
         wire::put_state(w_, m);
@@ -171,7 +180,8 @@ struct entry_visitor {
 };
 
 /// Reads the entries of a record and calls `visit.clock(...)`, `visit.queue(...)` and so on, with
-/// what `entry_writer` was given; `stored(queue, image, content)` with a `stored_content`.
+/// what `entry_writer` was given; `stored(queue, image, content)` with a `stored_content`, for each
+/// message of a `stored_run` as well.
 /// `wall` is what the wall clock is ahead of the time line that moments are wanted in. False: these
 /// are no entries; those before were visited.
 template <class Visit>
@@ -217,6 +227,25 @@ template <class Visit>
             content.bytes = static_cast<std::uint32_t>(before - r.left());
             if (!r.has_failed()) {
                 visit.stored(queue, std::move(m), content);
+            }
+            break;
+        }
+        case entry_kind::stored_run: {
+            const std::uint64_t queue = r.number();
+            const std::uint64_t first = r.number();
+            std::uint64_t count = r.number();
+            const time_point enqueued = r.moment();
+            for (std::uint64_t id = first; count != 0 && !r.has_failed(); ++id, --count) {
+                const std::size_t left = r.left();
+                core::message_image m;
+                m.id = m.position = id;
+                m.enqueued = enqueued;
+                stored_content content;
+                content.payload = r.raw(r.number());
+                content.bytes = static_cast<std::uint32_t>(left - r.left());
+                if (!r.has_failed()) {
+                    visit.stored(queue, std::move(m), content);
+                }
             }
             break;
         }

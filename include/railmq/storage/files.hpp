@@ -71,8 +71,8 @@ concept file = std::movable<File> && std::default_initializable<File> && require
 ///   when somebody has it; `owner` is then his process id where that is known, and else 0. The
 ///   lock's `is_ours()` is false in a process that was forked from the one that took it.
 template <class Directory>
-concept directory = std::movable<Directory> && file<typename Directory::file_type> &&
-    std::movable<typename Directory::lock_type> && requires(
+concept directory = file<typename Directory::file_type> &&
+    std::movable<typename Directory::lock_type> && std::movable<Directory> && requires(
         Directory& d,
         typename Directory::lock_type& lock,
         std::string_view name,
@@ -86,6 +86,17 @@ concept directory = std::movable<Directory> && file<typename Directory::file_typ
     { d.sync(ec) } -> std::same_as<void>;
     { d.lock(owner, ec) } -> std::same_as<typename Directory::lock_type>;
     { std::as_const(lock).is_ours() } -> std::same_as<bool>;
+};
+
+/// A directory that can be looked at while nobody may write to it.
+///
+/// - `lock_to_read(owner, ec)`: keeps everybody from `lock` until the lock is destroyed, and
+///   changes nothing. `errc::journal_locked`, with `owner` as above, when somebody has the
+///   directory. Whoever is kept out meanwhile may be told the last owner.
+template <class Directory>
+concept readable_directory = directory<Directory> &&
+    requires(Directory& d, std::int64_t& owner, error_code& ec) {
+    { d.lock_to_read(owner, ec) } -> std::same_as<typename Directory::lock_type>;
 };
 
 /// Reads until `in` is full, the file ends, or an error that is no interruption. Returns how many

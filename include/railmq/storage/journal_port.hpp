@@ -74,7 +74,10 @@ public:
     [[nodiscard]] bool has_failed() override {
         return journal_.alone([](auto& j) { return j.has_failed(); });
     }
-    void close(error_code& ec) override { journal_.close(ec); }
+    void close(error_code& ec) override {
+        journal_.close(ec);
+        ahead_ = {};
+    }
 
     [[nodiscard]] record_view read(record_location where, error_code& ec) override {
         return journal_.read(where, ahead_, ec);

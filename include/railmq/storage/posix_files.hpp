@@ -154,51 +154,12 @@ public:
     /// operating system's.
     [[nodiscard]] static posix_directory open_or_create(
         const std::string& path, const posix_directory_options& options, error_code& ec) noexcept {
-        std::string_view whole = path;
-        while (whole.size() > 1 && whole.back() == '/') {
-            whole.remove_suffix(1); // or a link would be followed in spite of O_NOFOLLOW
-        }
-        const auto slash = whole.rfind('/');
-        detail::posix_name name;
-        detail::posix_text<PATH_MAX> above;
-        ec = name.assign(whole == "/" ? "." : whole.substr(slash + 1));
-        if (!ec) {
-            ec = above.assign(slash == whole.npos ? "." : whole.substr(0, slash + 1));
-        }
-        if (ec) {
-            return {};
-        }
-        // Everything is done relative to one parent. O_PATH: it need not be readable.
-        const detail::posix_descriptor parent{
-            ::open(above.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
-        if (!parent) {
-            ec = detail::posix_error(errno);
-            return {};
-        }
-        posix_directory result;
-        bool is_new = false;
-        ec = result.open_in(parent, name);
-        if (ec == boost::system::errc::no_such_file_or_directory) {
-            is_new = ::mkdirat(parent.get(), name.c_str(), 0700) == 0;
-            ec = is_new || errno == EEXIST ? result.open_in(parent, name)
-                                           : detail::posix_error(errno);
-        }
-        if (!ec && !options.allow_insecure) {
-            ec = result.check_owner();
-        }
-        if (!ec && is_new) {
-            ec = detail::posix_result(::fchmod(result.descriptor_.get(), 0700));
-        }
-        if (!ec) {
-            // One that was there may be left from a process that died before this very sync. But
-            // whether its parent can be read and synced is not ours to demand.
-            const error_code synced = sync_parent(parent);
-            ec = is_new ? synced : error_code{};
-        }
-        if (ec && is_new) { // so that the next attempt makes and syncs it anew
-            ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR);
-        }
-        return ec ? posix_directory{} : std::move(result);
+        return open_at(path, options, true, ec);
+    }
+    /// The same for one that must be there: nothing is made.
+    [[nodiscard]] static posix_directory open_existing(
+        const std::string& path, const posix_directory_options& options, error_code& ec) noexcept {
+        return open_at(path, options, false, ec);
     }
 
     /// Errors besides those of the class: ENOENT and EEXIST as the mode demands; ELOOP
@@ -324,12 +285,85 @@ public:
         return posix_lock{std::move(text)};
     }
 
+    /// Shared with other readers. Where there is no file `LOCK`, nobody has ever opened the
+    /// directory to write, and there is nothing to take: the lock returned then holds nothing.
+    [[nodiscard]] posix_lock lock_to_read(std::int64_t& owner, error_code& ec) noexcept {
+        owner = 0;
+        posix_file text = open(lock_name, open_mode::read, ec);
+        if (ec) {
+            ec = ec == boost::system::errc::no_such_file_or_directory ? error_code{} : ec;
+            return {};
+        }
+        struct flock all = {};
+        all.l_type = F_RDLCK;
+        all.l_whence = SEEK_SET;
+        if (::fcntl(text.number(), F_OFD_SETLK, &all) == -1) {
+            const bool is_taken = errno == EAGAIN || errno == EACCES;
+            ec = is_taken ? make_error_code(errc::journal_locked) : detail::posix_error(errno);
+            owner = is_taken ? owner_in(text) : 0;
+            return {};
+        }
+        return posix_lock{std::move(text)};
+    }
+
 private:
     struct closer {
         void operator()(DIR* stream) const noexcept { ::closedir(stream); }
     };
 
     static constexpr std::size_t number_size = 20; // digits of the largest number of 64 bits
+
+    [[nodiscard]] static posix_directory open_at(
+        const std::string& path,
+        const posix_directory_options& options,
+        bool may_create,
+        error_code& ec) noexcept {
+        std::string_view whole = path;
+        while (whole.size() > 1 && whole.back() == '/') {
+            whole.remove_suffix(1); // or a link would be followed in spite of O_NOFOLLOW
+        }
+        const auto slash = whole.rfind('/');
+        detail::posix_name name;
+        detail::posix_text<PATH_MAX> above;
+        ec = name.assign(whole == "/" ? "." : whole.substr(slash + 1));
+        if (!ec) {
+            ec = above.assign(slash == whole.npos ? "." : whole.substr(0, slash + 1));
+        }
+        if (ec) {
+            return {};
+        }
+        // Everything is done relative to one parent. O_PATH: it need not be readable.
+        const detail::posix_descriptor parent{
+            ::open(above.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+        if (!parent) {
+            ec = detail::posix_error(errno);
+            return {};
+        }
+        posix_directory result;
+        bool is_new = false;
+        ec = result.open_in(parent, name);
+        if (may_create && ec == boost::system::errc::no_such_file_or_directory) {
+            is_new = ::mkdirat(parent.get(), name.c_str(), 0700) == 0;
+            ec = is_new || errno == EEXIST ? result.open_in(parent, name)
+                                           : detail::posix_error(errno);
+        }
+        if (!ec && !options.allow_insecure) {
+            ec = result.check_owner();
+        }
+        if (!ec && is_new) {
+            ec = detail::posix_result(::fchmod(result.descriptor_.get(), 0700));
+        }
+        if (!ec && may_create) {
+            // One that was there may be left from a process that died before this very sync. But
+            // whether its parent can be read and synced is not ours to demand.
+            const error_code synced = sync_parent(parent);
+            ec = is_new ? synced : error_code{};
+        }
+        if (ec && is_new) { // so that the next attempt makes and syncs it anew
+            ::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR);
+        }
+        return ec ? posix_directory{} : std::move(result);
+    }
 
     [[nodiscard]] static error_code sync_parent(const detail::posix_descriptor& parent) noexcept {
         const auto readable = detail::posix_open_directory(parent, ".");
@@ -363,6 +397,6 @@ private:
     detail::posix_descriptor descriptor_{};
 };
 
-static_assert(directory<posix_directory>);
+static_assert(readable_directory<posix_directory>);
 
 } // namespace railmq::storage

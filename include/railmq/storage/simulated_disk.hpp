@@ -262,6 +262,10 @@ public:
         }
         return simulated_lock{*volume_};
     }
+    /// Here it keeps other readers out as well.
+    [[nodiscard]] simulated_lock lock_to_read(std::int64_t& owner, error_code& ec) {
+        return lock(owner, ec);
+    }
 
 private:
     friend simulated_disk;
@@ -287,6 +291,6 @@ inline simulated_directory simulated_disk::directory() noexcept {
 }
 
 static_assert(file<simulated_file>);
-static_assert(directory<simulated_directory>);
+static_assert(readable_directory<simulated_directory>);
 
 } // namespace railmq::storage

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/message_image.hpp>
+#include <railmq/model/errc.hpp>
+#include <railmq/storage/entries.hpp>
+#include <railmq/storage/journal.hpp>
+#include <railmq/storage/journal_scan.hpp>
+#include <railmq/storage/kept_state.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace railmq::storage {
+
+/// Reads what messages were stored with, through a scanner.
+///
+/// Cost: messages that lie in one record, asked for in their order, are looked up in constant time.
+template <directory Directory>
+class content_reader {
+public:
+    /// `from` must outlive it, and not be used to read records by anybody else.
+    explicit content_reader(journal_scanner<Directory>& from) noexcept
+        : from_{from} {}
+
+    /// The content of a message, valid until the next call; none, when its record is damaged or
+    /// gone.
+    [[nodiscard]] std::optional<stored_content>
+    find(std::uint64_t queue, std::uint64_t id, record_location where) {
+        if (!(where == loaded_from_)) {
+            loaded_.clear();
+            loaded_from_ = {};
+            next_ = 0;
+            const auto record = from_.read(where);
+            // What comes before an entry that makes no sense was visited, and counts.
+            if (!record ||
+                (!read_entries(record->payload, duration::zero(), collector{{}, loaded_}) &&
+                 loaded_.empty())) {
+                return std::nullopt;
+            }
+            loaded_from_ = where;
+        }
+        for (std::size_t n = loaded_.size(); n != 0; --n) {
+            const stored_message& m = loaded_[next_];
+            next_ = (next_ + 1) % loaded_.size();
+            if (m.queue == queue && m.id == id) {
+                return m.content;
+            }
+        }
+        return std::nullopt;
+    }
+
+private:
+    struct stored_message {
+        std::uint64_t queue = 0;
+        std::uint64_t id = 0;
+        stored_content content{};
+    };
+    struct collector : entry_visitor {
+        std::vector<stored_message>& out;
+        collector(entry_visitor, std::vector<stored_message>& o) noexcept
+            : out{o} {}
+        void
+        stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
+            out.push_back({queue, m.id, content});
+        }
+    };
+
+    journal_scanner<Directory>& from_;
+    record_location loaded_from_{};
+    std::vector<stored_message> loaded_{}; ///< What the record there has, in the scanner's memory.
+    std::size_t next_ = 0;
+};
+
+/// How many messages of a queue are how far, as its journal has them.
+struct kept_counts {
+    std::uint64_t ready = 0;
+    std::uint64_t delayed = 0; ///< Until they are due for the first time, or again.
+    std::uint64_t held = 0;    ///< By consumers that no longer exist: ready, once it is opened.
+    std::uint64_t dying = 0;   ///< On their way to a dead-letter queue.
+    time_point oldest = never; ///< When the oldest of them was sent, by the wall clock.
+
+    [[nodiscard]] std::uint64_t all() const noexcept { return ready + delayed + held + dying; }
+};
+[[nodiscard]] inline kept_counts count_messages(kept_queue& q) {
+    kept_counts c;
+    q.messages.for_each_from(0, [&](std::uint64_t id, const kept_message& m) {
+        using core::image_state;
+        const core::message_image image = m.image(id);
+        switch (image.state) {
+        case image_state::in_line:
+        case image_state::returned: ++c.ready; break;
+        case image_state::delayed:
+        case image_state::waiting: ++c.delayed; break;
+        case image_state::held: ++c.held; break;
+        case image_state::dying: ++c.dying; break;
+        }
+        c.oldest = std::min(c.oldest, image.enqueued);
+        return true;
+    });
+    return c;
+}
+/// The queue of that name, or null.
+[[nodiscard]] inline kept_queue* find_queue(kept_state& state, std::string_view name) noexcept {
+    for (auto& [number, q] : state.queues) {
+        if (q.definition.name == name) {
+            return &q;
+        }
+    }
+    return nullptr;
+}
+
+/// What the journal in a directory says, read without changing anything: as it is after a broker
+/// closed it, or crashed. While the view exists, no broker can open the directory.
+///
+/// Thread safety: one call at a time.
+template <readable_directory Directory>
+class journal_view {
+public:
+    /// Reads what a broker would, and refuses what it would refuse.
+    ///
+    /// Errors: `journal_locked` while a broker has the directory, and `report` says which process;
+    /// `journal_corrupt`, and `report` says where; `not_found` where there is no journal;
+    /// `io_error`; `invalid_argument` for files of an unknown format.
+    [[nodiscard]] static std::unique_ptr<journal_view>
+    open(Directory where, recovery_report& report, error_code& ec) {
+        report = {};
+        std::unique_ptr<journal_view> made{new journal_view{std::move(where)}};
+        made->lock_ = made->directory_.lock_to_read(report.owner, ec);
+        if (ec) {
+            ec = ec == errc::journal_locked ? ec : make_error_code(errc::io_error);
+            return nullptr;
+        }
+        made->read(report, ec);
+        return ec ? nullptr : std::move(made);
+    }
+    journal_view(const journal_view&) = delete;
+    journal_view& operator=(const journal_view&) = delete;
+
+    /// All moments are the wall clock's.
+    [[nodiscard]] kept_state& state() noexcept { return state_; }
+
+    /// Adds to `image` what a message was stored with, and returns its payload, which is there
+    /// until the next call. Errors: `journal_corrupt`, when it cannot be read.
+    [[nodiscard]] std::span<const std::byte>
+    load(std::uint64_t queue, const kept_message& m, core::message_image& image, error_code& ec) {
+        const auto content = contents_.find(queue, image.id, m.where.location());
+        const bool is_good = content && read_beside(*content, duration::zero(), image);
+        ec = is_good ? error_code{} : make_error_code(errc::journal_corrupt);
+        return is_good ? content->payload : std::span<const std::byte>{};
+    }
+
+private:
+    explicit journal_view(Directory where)
+        : directory_{std::move(where)} {}
+
+    struct reader : scan_visitor {
+        kept_state& state;
+        recovery_report& report;
+        bool has_failed = false;
+        reader(scan_visitor, kept_state& s, recovery_report& r) noexcept
+            : state{s}
+            , report{r} {}
+
+        void record(std::uint64_t segment, const record_view& r) {
+            if (r.header.kind == record_kind::data && !has_failed) {
+                ++report.records;
+                if (!state.add(r.payload, {segment, r.offset})) {
+                    fail(segment, r.offset, r.header.number);
+                }
+            }
+        }
+        void damage(const journal_damage& d) {
+            if (!has_failed) {
+                fail(d.segment, d.begin, d.first_record);
+            }
+        }
+        void fail(std::uint64_t segment, std::uint64_t offset, std::uint64_t number) {
+            has_failed = true;
+            report.file = segment_name(segment);
+            report.offset = offset;
+            report.record = number;
+        }
+    };
+
+    void read(recovery_report& report, error_code& ec) {
+        scanner_.open(ec);
+        if (!ec && scanner_.is_empty()) {
+            ec = errc::not_found;
+        }
+        if (ec) {
+            return;
+        }
+        journal_scan_report found;
+        reader to{{}, state_, report};
+        scanner_.scan(scanner_.read_from(), to, found, ec);
+        if (!ec && to.has_failed) {
+            ec = errc::journal_corrupt;
+        }
+        report.segments = found.segments;
+        report.was_closed = found.was_closed;
+        if (found.cut_bytes != 0 && !ec) {
+            report.file = segment_name(found.cut_segment);
+            report.offset = found.cut_offset;
+            report.cut_bytes = found.cut_bytes;
+        }
+    }
+
+    Directory directory_;
+    typename Directory::lock_type lock_{};
+    journal_scanner<Directory> scanner_{directory_};
+    content_reader<Directory> contents_{scanner_};
+    kept_state state_{};
+};
+
+} // namespace railmq::storage

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/storage/files.hpp>
+#include <railmq/storage/journal.hpp>
+#include <railmq/storage/segment.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace railmq::storage {
+
+/// One opening of a journal.
+template <directory Directory>
+struct journal<Directory>::recovery {
+    journal& self;
+    recovery_report& report;
+    error_code& ec;
+    std::vector<std::byte> last{}; ///< The last segment, which is looked at first.
+
+    void damaged(std::uint64_t number, std::uint64_t offset, std::uint64_t record) {
+        report.file = segment_name(number);
+        report.offset = offset;
+        report.record = record;
+        ec = errc::journal_corrupt;
+    }
+
+    /// Where reading has to begin, by the last mark in the last segment, or else by its header.
+    [[nodiscard]] std::uint64_t first_to_read(std::uint64_t number) {
+        file_type file = self.directory_.open(segment_name(number), open_mode::read, ec);
+        if (ec) {
+            ec = cause(ec);
+            return 0;
+        }
+        last = contents(file, ec);
+        segment_header header;
+        if (ec || !accept(number, true, last, header)) {
+            return 0;
+        }
+        std::uint64_t from = number - std::min<std::uint64_t>(header.read_before, number);
+        segment_reader reader{last, header};
+        while (const auto record = reader.next()) {
+            const record_kind kind = record->header.kind;
+            if ((kind == record_kind::closed || kind == record_kind::marked) &&
+                record->payload.size() == sizeof(std::uint64_t)) {
+                from = format::load<std::uint64_t>(record->payload.data());
+            }
+        }
+        if (from == 0 || from > number || number >> 32 != 0) {
+            damaged(number, 0, header.first_record);
+        }
+        return from;
+    }
+
+    template <class Visit>
+    [[nodiscard]] static bool
+    is_accepted(std::uint64_t segment, const record_view& record, Visit& visit) {
+        const record_location where{segment, record.offset};
+        if constexpr (std::is_void_v<decltype(visit(0U, record.payload, where))>) {
+            visit(record.header.number, record.payload, where);
+            return true;
+        } else {
+            return visit(record.header.number, record.payload, where);
+        }
+    }
+
+    /// Reads one segment. What follows its last intact record is damage, but in the last segment,
+    /// where it may never have been confirmed.
+    template <class Visit>
+    void read(std::uint64_t number, bool is_first, bool is_last, Visit& visit) {
+        const open_mode mode = is_last ? open_mode::read_write : open_mode::read;
+        file_type file = self.directory_.open(segment_name(number), mode, ec);
+        if (ec) {
+            ec = cause(ec);
+            return;
+        }
+        const std::vector<std::byte> bytes = is_last ? std::move(last) : contents(file, ec);
+        segment_header header;
+        if (ec || !accept(number, is_first, bytes, header)) {
+            return;
+        }
+        self.header_ = header;
+        self.last_ = header.first_record - 1;
+        segment_reader reader{bytes, header};
+        while (const auto record = reader.next()) {
+            self.last_ = record->header.number;
+            if (record->header.kind == record_kind::data) {
+                ++report.records;
+                if (!is_accepted(number, *record, visit)) {
+                    damaged(number, record->offset, record->header.number);
+                    return;
+                }
+            }
+        }
+        ++report.segments;
+        report.was_closed = reader.is_closed();
+        self.epoch_ = std::max(self.epoch_, reader.epoch());
+        if ((self.epoch_ | self.last_) >> 63 != 0) {
+            damaged(number, 0, self.last_); // nobody counts as far, and they must not wrap around
+            return;
+        }
+        const bool is_clean = reader.is_empty_behind();
+        const bool may_be_cut = is_last && !reader.is_sealed();
+        const std::uint64_t synced = may_be_cut ? reader.highest_synced() : self.last_;
+        if (may_be_cut ? synced > self.last_ : !is_clean || !reader.is_sealed()) {
+            damaged(number, reader.offset(), reader.next_number());
+            return;
+        }
+        if (!is_clean) {
+            report.file = segment_name(number);
+            report.offset = reader.offset();
+            report.record = reader.next_number();
+            report.cut_bytes = bytes.size() - reader.offset();
+        }
+        if (may_be_cut) {
+            go_on_in(std::move(file), bytes, reader, synced, is_clean);
+        } else if (is_last) {
+            // Whoever sealed it may have ended before that was on the device, and the next segment
+            // must not be there without it.
+            make_sure(file, bytes, reader.highest_synced(), reader.offset());
+            ec = ec ? cause(ec) : ec;
+        }
+    }
+
+    /// Records that are not known to be on the device are written again, and synced: after a sync
+    /// that failed the cache has records that are not there, and takes them for clean.
+    void make_sure(
+        file_type& file,
+        std::span<const std::byte> bytes,
+        std::uint64_t synced,
+        std::uint64_t end) {
+        segment_reader again{bytes, self.header_};
+        while (again.next_number() <= synced && again.next()) {
+        }
+        (void)write_at(
+            file, again.offset(), bytes.subspan(again.offset(), end - again.offset()), ec);
+        if (!ec) {
+            file.sync_data(ec);
+        }
+    }
+
+    [[nodiscard]] bool accept(
+        std::uint64_t number,
+        bool is_first,
+        std::span<const std::byte> bytes,
+        segment_header& header) {
+        const header_state state = decode(bytes, header);
+        if (state == header_state::unsupported) {
+            ec = errc::invalid_argument;
+            return false;
+        }
+        const bool follows = is_first ? header.first_record != 0
+                                      : header.journal == self.header_.journal &&
+                                            header.first_record == self.last_ + 1 &&
+                                            header.epoch >= self.epoch_;
+        if (state != header_state::good || header.number != number || !follows) {
+            damaged(number, 0, self.last_ + 1);
+            return false;
+        }
+        return true;
+    }
+
+    /// The last segment is written on. What follows its records must never be read as a record
+    /// again, and its records must be on the device before anybody is told of them.
+    void go_on_in(
+        file_type file,
+        std::span<const std::byte> bytes,
+        const segment_reader& reader,
+        std::uint64_t synced,
+        bool is_clean) {
+        const std::uint64_t end = reader.offset();
+        if (!is_clean) {
+            // Zeros rather than a shorter file: on a full disk its space is all there is.
+            const std::vector<std::byte> zeros(bytes.size() - end);
+            (void)write_at(file, end, zeros, ec);
+        }
+        if (!ec) {
+            make_sure(file, bytes, synced, end);
+        }
+        if (ec) {
+            ec = cause(ec);
+            return;
+        }
+        self.file_ = std::move(file);
+        self.end_ = end;
+        self.reserved_ = bytes.size();
+        self.records_ = reader.seal().records;
+        self.chain_ = reader.chain();
+    }
+};
+
+template <directory Directory>
+template <class Visit>
+std::optional<journal<Directory>> journal<Directory>::open(
+    Directory where,
+    const journal_options& options,
+    journal_id fresh,
+    Visit&& visit,
+    recovery_report& report,
+    error_code& ec) {
+    report = {};
+    if (options.segment_bytes < 4096) {
+        ec = errc::invalid_argument;
+        return std::nullopt;
+    }
+    std::optional<journal> opened{journal{std::move(where), options}};
+    journal& self = *opened;
+    self.lock_ = self.directory_.lock(report.owner, ec);
+    if (ec) {
+        ec = ec == errc::journal_locked ? ec : cause(ec);
+        return std::nullopt;
+    }
+    std::vector<std::uint64_t> numbers;
+    for (const std::string& name : self.directory_.names(ec)) {
+        if (const auto number = segment_number(name)) {
+            numbers.push_back(*number);
+        }
+    }
+    if (ec) {
+        ec = cause(ec);
+        return std::nullopt;
+    }
+    recovery reading{self, report, ec};
+    if (!numbers.empty()) {
+        const std::uint64_t from = reading.first_to_read(numbers.back());
+        if (ec) {
+            return std::nullopt;
+        }
+        self.read_from_ = from;
+        const auto first = std::lower_bound(numbers.begin(), numbers.end(), from);
+        report.older = static_cast<std::uint64_t>(first - numbers.begin());
+        numbers.erase(numbers.begin(), first);
+    }
+    for (std::size_t i = 0; i < numbers.size() && !ec; ++i) {
+        if (numbers[i] != self.read_from_ + i) {
+            reading.damaged(self.read_from_ + i, 0, self.last_ + 1);
+        } else {
+            reading.read(numbers[i], i == 0, i + 1 == numbers.size(), visit);
+        }
+    }
+    if (ec) {
+        return std::nullopt;
+    }
+    if (!numbers.empty()) {
+        // Whoever gave the last segment its name may have ended before that was on the device.
+        self.directory_.sync(ec);
+        if (ec) {
+            ec = cause(ec);
+            return std::nullopt;
+        }
+    }
+    ++self.epoch_;
+    if (numbers.empty()) {
+        self.header_ = {fresh, 0, 0, 0};
+    }
+    self.id_ = self.header_.journal;
+    if (self.end_ == 0) { // none, or the last one is sealed
+        const std::uint64_t next = self.header_.number + 1;
+        self.start(
+            {self.header_.journal, next, self.epoch_, self.last_ + 1, self.read_before(next)}, ec);
+    }
+    self.written_ = self.synced_ = self.last_;
+    // A record of the new epoch, so that none of an older one can follow what was read.
+    if (ec || !self.make_room(record_size(0), 0, ec)) {
+        return std::nullopt;
+    }
+    self.put(record_kind::opened, {});
+    self.sync(ec);
+    if (ec) {
+        return std::nullopt;
+    }
+    report.epoch = self.epoch_;
+    return opened;
+}
+
+} // namespace railmq::storage
