@@ -3,6 +3,7 @@
 
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/files.hpp>
+#include <railmq/storage/read_ahead.hpp>
 #include <railmq/storage/record_buffer.hpp>
 #include <railmq/storage/segment.hpp>
 
@@ -150,24 +151,17 @@ public:
         }
     }
 
-    /// What was read of a segment beyond what was asked for.
-    struct read_ahead {
-        std::uint64_t segment = 0;
-        file_type file{};
-        std::uint64_t begin = 0;
-        std::vector<std::byte> bytes{};
-    };
+    using read_ahead = segment_read_ahead<Directory>;
     /// One record, checked; it must have been written. Its payload is there as long as `ahead` is
     /// not used for another.
     ///
     /// Errors: `journal_corrupt`, when no such record is there any more; `io_error`.
     /// Thread safety: beside any other call.
     [[nodiscard]] record_view read(record_location where, read_ahead& ahead, error_code& ec) {
-        const bool is_known = ahead.segment == where.segment && !ahead.bytes.empty();
-        record_view record = read_once(where, ahead, ec);
-        if (is_known && ec == errc::journal_corrupt) {
-            ahead.bytes.clear(); // they were read before the record was written
-            record = read_once(where, ahead, ec);
+        const record_place place{id_, where.segment, where.offset};
+        const auto record = read_record(directory_, place, options_.max_record_bytes, ahead, ec);
+        if (ec && ec != errc::journal_corrupt) {
+            ec = cause(ec);
         }
         return record;
     }
@@ -321,47 +315,6 @@ private:
         ++records_;
         end_ += record.size();
         return last_;
-    }
-
-    [[nodiscard]] record_view read_once(record_location where, read_ahead& ahead, error_code& ec) {
-        ec = {};
-        if (ahead.segment != where.segment) {
-            ahead.segment = 0;
-            ahead.bytes.clear();
-            ahead.file = directory_.open(segment_name(where.segment), open_mode::read, ec);
-            if (ec == boost::system::errc::no_such_file_or_directory) {
-                ec = errc::journal_corrupt;
-                return {};
-            }
-            if (ec) {
-                ec = cause(ec);
-                return {};
-            }
-            ahead.segment = where.segment;
-        }
-        const auto head = bytes_at(where.offset, record_header::size, ahead, ec);
-        if (ec) {
-            ec = cause(ec);
-            return {};
-        }
-        const record_place place{id_, where.segment, where.offset};
-        const auto h = decode_record(head, place);
-        if (!h || h->length > options_.max_record_bytes) {
-            ec = errc::journal_corrupt;
-            return {};
-        }
-        const std::size_t size = record_header::size + padded(h->length);
-        const auto whole = bytes_at(where.offset, size, ahead, ec);
-        if (ec) {
-            ec = cause(ec);
-            return {};
-        }
-        if (whole.size() != size ||
-            crc32c{whole.subspan(record_header::size)}.value() != h->payload_crc) {
-            ec = errc::journal_corrupt;
-            return {};
-        }
-        return {*h, where.offset, whole.subspan(record_header::size, h->length)};
     }
 
     void put_mark(record_kind kind, std::uint64_t segment) {
@@ -522,23 +475,6 @@ private:
             ec = cause(ec);
         }
         return all;
-    }
-    /// Those bytes of the file, or as many as it has, and more for the next time.
-    [[nodiscard]] static std::span<const std::byte>
-    bytes_at(std::uint64_t offset, std::size_t size, read_ahead& ahead, error_code& ec) {
-        const auto is_there = [&] {
-            return offset >= ahead.begin && offset - ahead.begin <= ahead.bytes.size() &&
-                   size <= ahead.bytes.size() - static_cast<std::size_t>(offset - ahead.begin);
-        };
-        if (!is_there()) {
-            constexpr std::size_t step = std::size_t{256} << 10;
-            ahead.begin = offset;
-            ahead.bytes.resize(std::max(size, step));
-            ahead.bytes.resize(read_at(ahead.file, offset, ahead.bytes, ec));
-        }
-        return is_there() ? std::span<const std::byte>{ahead.bytes}.subspan(
-                                static_cast<std::size_t>(offset - ahead.begin), size)
-                          : std::span<const std::byte>{};
     }
     [[nodiscard]] static std::string unfinished_name() { return "next.tmp"; }
 
