@@ -322,6 +322,7 @@ std::uint64_t basic_broker<Runtime>::close() noexcept {
     std::uint64_t left = 0;
     for (const auto& q : core_->close()) {
         left += q->locked([](auto& m, time_point now, auto& fx) {
+            m.list_held(fx);
             return m.close_queue(errc::closed, true, now, fx);
         });
     }

@@ -21,6 +21,7 @@ enum class image_state : std::uint8_t {
     delayed,  ///< Until `due`, when it will stand in line.
     waiting,  ///< Until `due`, when it will be ready again.
     dying,    ///< On its way to a dead-letter queue.
+    crashed,  ///< It was held by a process that has died, and nobody has judged that yet.
 };
 
 /// All that is to be known of a message but its payload: what outlives a process.

@@ -72,6 +72,16 @@ public:
         }
     }
 
+    /// When a message was handed out for the first time.
+    [[nodiscard]] time_point first_handed_out(place_type p) const noexcept {
+        const message_details* d = store_.details_of(p);
+        if (d == nullptr) {
+            return this->start_of_lease_until(store_.times().at(store_.id_of(p)));
+        }
+        return d->first_handed_out != never ? d->first_handed_out
+                                            : this->start_of_lease_until(d->lease_deadline);
+    }
+
 protected:
     using base::arm_lease;
     using base::die;

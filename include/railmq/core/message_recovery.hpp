@@ -202,6 +202,9 @@ private:
                 this->fail(p, failure_kind::crashed, {}, std::nullopt, now, fx);
             }
             return;
+        case image_state::crashed:
+            this->fail(p, failure_kind::crashed, {}, std::nullopt, now, fx);
+            return;
         case image_state::returned: this->give_back(p, image.returned_to, now, fx); return;
         case image_state::delayed: this->wait_until(p, image.due, wait_kind::delay); return;
         case image_state::waiting: this->wait_until(p, image.due, wait_kind::backoff); return;

@@ -337,15 +337,6 @@ public:
         on_settled(*l.holder, now, fx);
     }
 
-    [[nodiscard]] time_point first_handed_out(place_type p) const noexcept {
-        const message_details* d = store_.details_of(p);
-        if (d == nullptr) {
-            return this->start_of_lease_until(store_.times().at(store_.id_of(p)));
-        }
-        return d->first_handed_out != never ? d->first_handed_out
-                                            : this->start_of_lease_until(d->lease_deadline);
-    }
-
     /// Moves a lease's deadline. False: it was stale and nothing has changed.
     bool extend(const lease_type& l, time_point deadline, time_point now, effects_type& fx) {
         std::lock_guard guard{l.holder->lock};
@@ -531,6 +522,19 @@ public:
         }
         serve(now, fx);
         return ready_count() + delayed_ + board_.held_count();
+    }
+
+    /// Before the journal is closed in good order: lists the hand-outs that it has not heard of, so
+    /// that those messages come again as what they are.
+    void list_held(effects_type& fx) {
+        if (!fx.keeping || base::lists_hand_outs_) {
+            return;
+        }
+        store_.for_each_place([&](place_type p) {
+            if (p.at->load().state() == slot_state::leased) {
+                base::list(fx, p, message_change::kind::changed);
+            }
+        });
     }
 
     void wait_for_idle(idle_waiter& w) noexcept {

@@ -224,6 +224,8 @@ auto broker_core<Runtime>::wake(
             return nullptr;
         }
     }
+    // Messages may have been stored again this moment, which must be in the file to be read.
+    make_written(journal_->port().last());
     auto q = std::make_shared<queue_type>(
         this->shared_from_this(), was.name, type, was.options, ++queues_made_, number);
     auto fx = std::make_shared<core::effects<Runtime>>(q->make_effects());

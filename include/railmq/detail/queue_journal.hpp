@@ -54,6 +54,7 @@ public:
     }
     [[nodiscard]] bool is_deleted() const noexcept { return is_deleted_; }
 
+
     /// A message is stored there, from before; `position` is its number in the store.
     void add(std::uint64_t id, std::uint64_t position, const storage::kept_at& where) {
         index_.put(id, where);

@@ -241,15 +241,15 @@ template <directory Directory>
     kept_state& found,
     recovery_report& report,
     error_code& ec) {
-    auto opened = journal<Directory>::open(
-        std::move(where),
-        options,
-        fresh,
-        [&](std::uint64_t, std::span<const std::byte> record, record_location at) {
+    struct reading {
+        kept_state& found;
+        bool operator()(std::uint64_t, std::span<const std::byte> record, record_location at) {
             return found.add(record, at);
-        },
-        report,
-        ec);
+        }
+        void ended(bool was_closed) { found.ended(was_closed); }
+    };
+    auto opened =
+        journal<Directory>::open(std::move(where), options, fresh, reading{found}, report, ec);
     if (ec) {
         return nullptr;
     }

@@ -67,7 +67,8 @@ public:
     /// Opens the journal in `where`, or makes one there, of the id `fresh`. Calls
     /// `visit(number, payload, location)` for every record in order before it returns, from the
     /// segment on that `read_from` named last. If it returns false, that is damage: its checksum is
-    /// right, but nobody could have written it.
+    /// right, but nobody could have written it. If it has `ended(was_closed)`, that is called where
+    /// a user of the journal has ended, with whether he closed it; the last one included.
     ///
     /// Errors: `journal_locked` while another journal has the directory, in this process or
     /// another; `journal_corrupt` for damage to what had been synced, and `report` says where;

@@ -89,8 +89,15 @@ struct journal<Directory>::recovery {
         self.header_ = header;
         self.last_ = header.first_record - 1;
         segment_reader reader{bytes, header};
+        bool was_closed = false;
         while (const auto record = reader.next()) {
             self.last_ = record->header.number;
+            if constexpr (requires { visit.ended(was_closed); }) {
+                if (record->header.kind == record_kind::opened) {
+                    visit.ended(was_closed);
+                }
+            }
+            was_closed = reader.is_closed();
             if (record->header.kind == record_kind::data) {
                 ++report.records;
                 if (!is_accepted(number, *record, visit)) {
@@ -247,6 +254,9 @@ std::optional<journal<Directory>> journal<Directory>::open(
     }
     if (ec) {
         return std::nullopt;
+    }
+    if constexpr (requires { visit.ended(report.was_closed); }) {
+        visit.ended(report.was_closed);
     }
     if (!numbers.empty()) {
         // Whoever gave the last segment its name may have ended before that was on the device.

@@ -85,7 +85,7 @@ inline void put_state(wire_writer& w, const core::message_image& m) {
     m.enqueued = r.moment();
     const std::uint64_t state = flags & 7;
     const std::uint64_t place = (flags >> 3) & 3;
-    if (state > static_cast<std::uint64_t>(core::image_state::dying) ||
+    if (state > static_cast<std::uint64_t>(core::image_state::crashed) ||
         place > static_cast<std::uint64_t>(requeue_position::back)) {
         r.fail();
         return m;

@@ -167,6 +167,23 @@ public:
             messages.take(id);
         });
     }
+    /// A queue may stay unopened for several lives of its broker, so that what ended the first one
+    /// must not be forgotten, and what ends a later one does not count.
+    void ended(bool was_closed) {
+        for (auto& [number, queue] : queues) {
+            queue.messages.for_each_from(0, [&](std::uint64_t id, kept_message& m) {
+                if (m.more == nullptr ? m.is_held
+                                      : m.more->state == core::image_state::held) {
+                    core::message_image image = m.image(id);
+                    image.state =
+                        was_closed ? core::image_state::returned : core::image_state::crashed;
+                    image.returned_to = requeue_position::original;
+                    m.become(std::move(image));
+                }
+                return true;
+            });
+        }
+    }
     void listed(
         std::uint64_t number, core::message_image m, record_location where, std::uint32_t bytes) {
         put(number, std::move(m), kept_at{where, bytes});
