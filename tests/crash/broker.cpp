@@ -383,6 +383,10 @@ struct setting {
         all.ignored = {
             railmq::testing::violation_kind::id_reused,
             railmq::testing::violation_kind::id_not_rising};
+        if (r.power_cuts + r.process_ends != 0) {
+            // A move that was undone and is made again: the reason is that of the first time.
+            all.ignored.push_back(railmq::testing::violation_kind::died_early);
+        }
         if (r.power_cuts != 0 || r.process_ends > 1 || !lists_all || r.ended_closing) {
             // The checker knows that an end undoes the last settlement. A power cut undoes as many
             // as there were since the last sync; of these `record` knows.
@@ -399,7 +403,8 @@ struct setting {
                   too_early,
                   died_early,
                   died_late,
-                  out_of_order}) {
+                  out_of_order,
+                  stale_accepted}) {
                 all.ignored.push_back(kind);
             }
         }
@@ -600,6 +605,7 @@ public:
             }
             const time_point due = r_.sync_due;
             r_.sync_due = railmq::never;
+            r_.now = std::max(r_.now, due); // whoever comes after an end comes later than that
             sim_.advance(std::max(due - sim_.now(), duration::zero()));
             r_.now = sim_.now();
             for (known_message& m : r_.messages) {
@@ -610,6 +616,7 @@ public:
                 }
             }
         }
+        r_.now = until;
         sim_.advance(until - sim_.now());
         r_.now = sim_.now();
     }
@@ -643,7 +650,7 @@ private:
     void record_event(event_kind kind, event e) {
         e.kind = kind;
         e.at = sim_.now();
-        r_.now = sim_.now();
+        r_.now = std::max(r_.now, sim_.now());
         r_.events.push_back(std::move(e));
     }
     [[nodiscard]] event event_of(std::uint64_t message, std::size_t place, std::uint64_t id) const {

@@ -172,8 +172,7 @@ public:
     void ended(bool was_closed) {
         for (auto& [number, queue] : queues) {
             queue.messages.for_each_from(0, [&](std::uint64_t id, kept_message& m) {
-                if (m.more == nullptr ? m.is_held
-                                      : m.more->state == core::image_state::held) {
+                if (m.more == nullptr ? m.is_held : m.more->state == core::image_state::held) {
                     core::message_image image = m.image(id);
                     image.state =
                         was_closed ? core::image_state::returned : core::image_state::crashed;
