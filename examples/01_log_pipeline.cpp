@@ -217,9 +217,8 @@ int run(const options& o) {
     }
     {
         std::jthread watcher{[&] { watch(j); }};
-        std::jthread undertaker{[&] {
-            guarded(j, [&] { books ? books->run(parsed, dead) : bury(dead, graves); });
-        }};
+        std::jthread undertaker{
+            [&] { guarded(j, [&] { books ? books->run(parsed, dead) : bury(dead, graves); }); }};
         std::vector<std::jthread> threads;
         const close_at_exit all{broker}; // whatever happens, no thread waits for ever
         for (worker& w : workers) {

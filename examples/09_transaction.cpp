@@ -54,8 +54,9 @@ void test_power_cuts() {
     {
         railmq::simulation sim{1};
         railmq::sim_broker broker{sim, disk.directory()};
-        auto producer = broker.queue<int>("orders", {.retry = {.max_attempts = 0, .max_crashes = 0}})
-                            .producer();
+        auto producer =
+            broker.queue<int>("orders", {.retry = {.max_attempts = 0, .max_crashes = 0}})
+                .producer();
         for (int i = 1; i <= orders; ++i) {
             producer.send(i);
         }
@@ -86,8 +87,8 @@ void test_handler() {
     auto out = broker.queue<int>("bills");
     auto bills = out.producer();
     int failures = 1;
-    auto handler = in.subscribe(
-        sim.get_executor(), [&](const int& order, railmq::sim_transaction& tx) {
+    auto handler =
+        in.subscribe(sim.get_executor(), [&](const int& order, railmq::sim_transaction& tx) {
             tx.send(bills, order * 3);
             if (failures-- > 0) {
                 throw std::runtime_error{"the printer is on fire"}; // then nothing was sent

@@ -8,9 +8,9 @@
 #include <railmq/storage/simulated_disk.hpp>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>

@@ -37,10 +37,10 @@ public:
               name,
               {.ack_timeout = std::chrono::hours{24},
                // Whoever ends the program while a value is being replaced means no harm to it.
-               .retry = {
-                   .max_attempts = 0,
-                   .max_crashes = 0,
-                   .backoff = railmq::constant_backoff{std::chrono::seconds{0}}}})}
+               .retry =
+                   {.max_attempts = 0,
+                    .max_crashes = 0,
+                    .backoff = railmq::constant_backoff{std::chrono::seconds{0}}}})}
         , producer_{queue_.producer({.max_message_bytes = max_bytes})}
         , consumer_{queue_.consumer()} {}
 

@@ -226,9 +226,9 @@ inline void print_curve(job& j, const options& o) {
     row("  settled too late", j.late.load(), "changed nothing");
 
     // A queue counts since it was opened: with a directory earlier runs have done some of it.
-    const bool queue_agrees = j.durable != nullptr ||
-                              (t.sent == q.accepted && q.acked == j.index.lines() &&
-                               q.dead_lettered == graves.count());
+    const bool queue_agrees =
+        j.durable != nullptr ||
+        (t.sent == q.accepted && q.acked == j.index.lines() && q.dead_lettered == graves.count());
     const bool balanced = t.read == t.blank + t.sent && queue_agrees &&
                           t.sent == j.index.lines() + graves.count() && t.left == 0 &&
                           j.held.missing() == 0;
