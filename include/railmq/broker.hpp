@@ -308,7 +308,9 @@ void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, 
     if (q->is_kept()) {
         q->locked([&](auto&, time_point, auto&) {
             core().write_deleted(q->kept().number(), ec);
-            q->kept().forget();
+            if (!ec) {
+                q->kept().forget();
+            }
         });
     }
     q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });

@@ -72,6 +72,22 @@ public:
         }
     }
 
+    /// Ends a payload that `effects::endings` named; without the lock.
+    void end_payload(place_type p) noexcept {
+        if (store_.ops().destroy != nullptr) {
+            store_.ops().destroy(store_.payload(p));
+        }
+        if (!p.in->aside) {
+            p.at->store(slot_word{slot_state::done});
+        }
+    }
+    /// Then, with the lock: frees its place.
+    void free_ended(place_type p) noexcept {
+        if (p.in->aside) {
+            store_.free_place(p);
+        }
+    }
+
     /// When a message was handed out for the first time.
     [[nodiscard]] time_point first_handed_out(place_type p) const noexcept {
         const message_details* d = store_.details_of(p);

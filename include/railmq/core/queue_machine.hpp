@@ -652,22 +652,6 @@ public:
         return s;
     }
 
-    /// Ends a payload that `effects::endings` named; without the lock.
-    void end_payload(place_type p) noexcept {
-        if (store_.ops().destroy != nullptr) {
-            store_.ops().destroy(store_.payload(p));
-        }
-        if (!p.in->aside) {
-            p.at->store(slot_word{slot_state::done});
-        }
-    }
-    /// Then, with the lock: frees its place.
-    void free_ended(place_type p) noexcept {
-        if (p.in->aside) {
-            store_.free_place(p);
-        }
-    }
-
 private:
     // What the base has, named once.
     // clang-format off
@@ -676,11 +660,11 @@ private:
           base::end_payload_or_free, base::end_stop, base::fail, base::fill, base::fire,
           base::give_back, base::hand_out, base::is_blocked_by_order, base::is_current,
           base::is_dying, base::is_late_but_first, base::is_ready, base::lease_deadline,
-          base::leave, base::lifetimes_, base::name_, base::new_line_lease_, base::next_line_lease,
-          base::note_activated,
-          base::options_, base::parked_, base::pass_line_lease, base::pick, base::refuse,
-          base::relocated_, base::replace_drained, base::report_stale, base::revoke, base::ring_,
-          base::store_, base::store_message, base::take_out, base::timers_, base::totals_;
+          base::leave, base::lifetimes_, base::name_, base::new_line_lease_,
+          base::next_line_lease, base::note_activated, base::options_, base::parked_,
+          base::pass_line_lease, base::pick, base::refuse, base::relocated_,
+          base::replace_drained, base::report_stale, base::revoke, base::ring_, base::store_,
+          base::store_message, base::take_out, base::timers_, base::totals_;
     // clang-format on
 
     [[nodiscard]] bool place_waiting(send_waiter& w, time_point now, effects_type& fx) {

@@ -70,8 +70,8 @@ struct broker_options {
     if (o.memory_limit == 0) {
         return {errc::invalid_argument, "memory_limit is at least 1 byte"};
     }
-    if (o.journal.segment_bytes < 4096) {
-        return {errc::invalid_argument, "journal.segment_bytes is at least 4096"};
+    if (o.journal.segment_bytes < 4096 || o.journal.segment_bytes > std::uint64_t{16} << 30) {
+        return {errc::invalid_argument, "journal.segment_bytes is from 4096 to 16 GiB"};
     }
     if (o.durability.interval() < duration::zero()) {
         return {errc::invalid_argument, "durability::interval is not negative"};

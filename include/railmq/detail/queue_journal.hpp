@@ -54,7 +54,6 @@ public:
     }
     [[nodiscard]] bool is_deleted() const noexcept { return is_deleted_; }
 
-
     /// A message is stored there, from before; `position` is its number in the store.
     void add(std::uint64_t id, std::uint64_t position, const storage::kept_at& where) {
         index_.put(id, where);
@@ -328,11 +327,13 @@ private:
             moved_.erase(c.public_id);
         }
         const storage::kept_at where = index_.take(c.public_id);
-        if (where.is_empty()) {
+        if (where.is_empty() && !is_new(c.public_id)) {
             return; // it was never written, or has been gone before
         }
-        taken_.emplace_back(c.public_id, where);
-        storage::count_usage(usage_, where, -1);
+        if (!where.is_empty()) {
+            taken_.emplace_back(c.public_id, where);
+            storage::count_usage(usage_, where, -1);
+        } // else it came and went at once: its number must not be given again
         if (gone_count_ == 0 || gone_first_ + gone_count_ != c.public_id) {
             end_gone(w);
             gone_first_ = c.public_id;

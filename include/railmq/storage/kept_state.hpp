@@ -158,6 +158,11 @@ public:
         });
     }
     void gone(std::uint64_t number, std::uint64_t first, std::uint64_t n) {
+        if (kept_queue* q = find(number); q != nullptr && n != 0) {
+            core::message_image last; // it may have come and gone at once
+            last.id = last.position = first + (n - 1);
+            count(*q, last);
+        }
         each(number, first, n, [](id_map<kept_message>& messages, std::uint64_t id) {
             messages.take(id);
         });
