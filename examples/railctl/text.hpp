@@ -44,7 +44,8 @@ inline std::string_view name_of(railmq::core::image_state s) {
     using railmq::core::image_state;
     switch (s) {
     case image_state::in_line: return "ready";
-    case image_state::held: return "held";
+    case image_state::held:
+    case image_state::crashed: return "held";
     case image_state::returned: return "returned";
     case image_state::delayed: return "delayed";
     case image_state::waiting: return "waiting";

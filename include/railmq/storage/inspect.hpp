@@ -98,7 +98,8 @@ struct kept_counts {
         case image_state::returned: ++c.ready; break;
         case image_state::delayed:
         case image_state::waiting: ++c.delayed; break;
-        case image_state::held: ++c.held; break;
+        case image_state::held:
+        case image_state::crashed: ++c.held; break;
         case image_state::dying: ++c.dying; break;
         }
         c.oldest = std::min(c.oldest, image.enqueued);
