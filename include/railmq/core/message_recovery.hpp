@@ -205,7 +205,16 @@ private:
         case image_state::crashed:
             this->fail(p, failure_kind::crashed, {}, std::nullopt, now, fx);
             return;
-        case image_state::returned: this->give_back(p, image.returned_to, now, fx); return;
+        case image_state::returned:
+            if (this->has_expired(p, now)) {
+                this->give_back(p, image.returned_to, now, fx);
+                return;
+            }
+            // It was ready before, so it makes nobody leave who was ready beside it.
+            store_.details_of(p)->returned_to = image.returned_to;
+            ready_bytes_ += this->bytes_of(p);
+            store_.put_back(p, image.returned_to);
+            return;
         case image_state::delayed: this->wait_until(p, image.due, wait_kind::delay); return;
         case image_state::waiting: this->wait_until(p, image.due, wait_kind::backoff); return;
         case image_state::dying:

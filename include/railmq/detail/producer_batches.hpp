@@ -24,9 +24,9 @@
 namespace railmq {
 
 template <class T, class Runtime>
-template <class Iterator, class End, class Forward>
-std::size_t basic_producer<T, Runtime>::send_run(
-    Iterator& it, const End& end, Forward& forward_element, std::uint64_t& record) {
+template <class Iterator, class End>
+std::size_t
+basic_producer<T, Runtime>::send_run(Iterator& it, const End& end, std::uint64_t& record) {
     constexpr std::size_t most_bytes = std::size_t{256} << 10;
     std::vector<std::byte> buffer = std::exchange(spare_buffer(), {});
     std::vector<std::size_t> ends;
@@ -60,7 +60,8 @@ std::size_t basic_producer<T, Runtime>::send_run(
                     [&](std::size_t i, auto&& store) {
                         const std::size_t from = i == 0 ? 0 : ends[i - 1];
                         fx.encoded = all.subspan(from, ends[i] - from);
-                        detail::movable_value<T> held(forward_element(*it));
+                        // A copy: one that cannot be stored now is sent again.
+                        detail::movable_value<T> held(static_cast<const T&>(*it));
                         if (store(held.get())) {
                             held.was_moved();
                             ++it;
@@ -158,9 +159,9 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
     for (; it != end; ++it, ++sent) {
         if constexpr (
             std::ranges::forward_range<Range> && has_elements && encodable<T> &&
-            std::same_as<std::remove_cvref_t<element_type>, T>) {
+            std::copy_constructible<T> && std::same_as<std::remove_cvref_t<element_type>, T>) {
             if (is_kept) {
-                sent += send_run(it, end, forward_element, record);
+                sent += send_run(it, end, record);
                 if (it == end) {
                     break;
                 }

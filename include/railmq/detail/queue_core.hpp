@@ -289,6 +289,10 @@ public:
                 // Out of memory: they stay listed, and the next death or failure tries again.
                 broker_->count_swallowed();
             }
+            if (fx.wanted_at != nullptr && fx.record != 0) {
+                // Whoever waits for what he did waits for what followed from it as well.
+                *fx.wanted_at = broker_->journal()->port().last();
+            }
         }
         for (core::waiter* w : fx.completed) {
             w->complete(w);
