@@ -29,6 +29,8 @@ struct broker_stats {
     std::uint64_t memory_limit = 0;
     /// Exceptions that observers threw; they are swallowed.
     std::uint64_t observer_failures = 0;
+    /// Records that could not be written to the journal; see `notices::unwritten`.
+    std::uint64_t unwritten = 0;
 };
 
 namespace detail {
@@ -173,7 +175,8 @@ public:
 
     [[nodiscard]] broker_stats stats() const {
         auto& c = core();
-        return {c.names().size(), c.budget().used(), c.budget().limit(), c.swallowed()};
+        return {
+            c.names().size(), c.budget().used(), c.budget().limit(), c.swallowed(), c.unwritten()};
     }
 
     /// The executor for asynchronous operations whose handler has none.

@@ -469,6 +469,7 @@ TEST_CASE("[BR21][T20] a sync that failed once is never believed again") {
     auto c = w.broker->queue<int>("q").consumer();
     CHECK(c.try_receive()->value() == 1);
     CHECK(w.count<railmq::notices::unwritten>() != 0);
+    CHECK(w.broker->stats().unwritten == w.count<railmq::notices::unwritten>());
     w.cut_power();
     w.open();
     const auto left = w.values_in("q");

@@ -4,7 +4,7 @@
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/entries.hpp>
-#include <railmq/storage/kept_state.hpp>
+#include <railmq/storage/stored_contents.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -258,20 +258,6 @@ private:
 
     /// Goes through a segment, and stores again what is wanted.
     void store_some() {
-        struct stored_message {
-            std::uint64_t queue = 0;
-            std::uint64_t id = 0;
-            storage::stored_content content{};
-        };
-        struct collector : storage::entry_visitor {
-            std::vector<stored_message> all{};
-            void stored(
-                std::uint64_t queue,
-                const core::message_image& m,
-                const storage::stored_content& content) {
-                all.push_back({queue, m.id, content});
-            }
-        };
         error_code ec;
         for (std::size_t seen = 0; seen < bytes_a_step;) {
             const storage::record_location here = next_;
@@ -282,9 +268,9 @@ private:
                 return;
             }
             seen += payload_.size() + storage::record_header::size;
-            collector found;
-            if (is_data && storage::read_entries(payload_, duration::zero(), found)) {
-                for (const auto& m : found.all) {
+            storage::stored_contents found;
+            if (is_data && found.read(payload_)) {
+                for (const auto& m : found.all()) {
                     (void)owner_.store_again(m.queue, m.id, here, m.content, record_, ec);
                     if (ec) {
                         state_ = state::idle;

@@ -36,9 +36,6 @@ public:
         , number_{number} {}
 
     [[nodiscard]] storage::broker_journal& journal() const noexcept { return *journal_; }
-    [[nodiscard]] const std::shared_ptr<storage::broker_journal>& shared() const noexcept {
-        return journal_;
-    }
     [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
     /// The queue was deleted: what becomes of its messages is nobody's concern any more.
@@ -61,9 +58,6 @@ public:
             moved_[id] = position;
         }
     }
-    [[nodiscard]] const storage::kept_at* find(std::uint64_t id) noexcept {
-        return index_.find(id);
-    }
 
     /// Appends the entries of all changes to `record`.
     void put(machine_type& m, const effects_type& fx, std::vector<std::byte>& record) {
@@ -85,7 +79,7 @@ public:
                 }
                 break;
             }
-            case change::kind::changed: i = put_changed(m, all, i, w); break;
+            case change::kind::changed: put_changed(m, all[i], w); break;
             case change::kind::gone: put_gone(all[i], w); break;
             }
         }
@@ -177,13 +171,6 @@ public:
     }
     static constexpr std::uint64_t no_more = ~std::uint64_t{0};
 
-    /// Calls `f(id, where)` for its messages in the order of ids, from `id` on, until it returns
-    /// false.
-    template <class F>
-    void for_each_from(std::uint64_t id, F&& f) {
-        index_.for_each_from(id, std::forward<F>(f));
-    }
-
 private:
     /// Where the message is in the store; one that was delayed has another number there.
     [[nodiscard]] auto place_of(machine_type& m, std::uint64_t id) const {
@@ -199,6 +186,8 @@ private:
         stored_.clear();
         taken_.clear();
         usage_.clear();
+        held_.count = 0; // where making the record has failed in the middle of a run
+        gone_count_ = 0;
     }
 
     /// Where one call has stored, changed and removed, only the end counts: looks up what comes
@@ -220,7 +209,7 @@ private:
         }
         std::sort(new_.begin(), new_.end());
         for (const change& c : fx.changes) {
-            if (c.what == change::kind::gone && (is_new(c.public_id) || fx.changes.size() > 1)) {
+            if (c.what == change::kind::gone) {
                 ended_.push_back(c.public_id);
             }
         }
@@ -287,16 +276,13 @@ private:
         }
     }
 
-    template <class Changes>
-    [[nodiscard]] std::size_t
-    put_changed(machine_type& m, const Changes& all, std::size_t i, storage::entry_writer& w) {
-        const change& c = all[i];
+    void put_changed(machine_type& m, const change& c, storage::entry_writer& w) {
         if (is_new(c.public_id) || has_ended(c.public_id)) {
-            return i;
+            return;
         }
         const auto p = m.store().locate(c.id);
         if (!p) {
-            return i; // it has moved on, and the list says so later
+            return; // it has moved on, and the list says so later
         }
         if (c.id != c.public_id) {
             moved_[c.public_id] = c.id;
@@ -305,7 +291,7 @@ private:
         if (image.state != core::image_state::held || !image.is_plain()) {
             end_held(w);
             w.changed(number_, image);
-            return i;
+            return;
         }
         if (held_.count == 0 || held_.first + held_.count != image.id ||
             held_.delivery_count != image.delivery_count || held_.at != image.first_handed_out) {
@@ -313,7 +299,6 @@ private:
             held_ = {image.id, 0, image.delivery_count, image.first_handed_out};
         }
         ++held_.count;
-        return i;
     }
     void end_held(storage::entry_writer& w) {
         if (held_.count != 0) {

@@ -6,6 +6,7 @@
 #include <railmq/storage/entries.hpp>
 #include <railmq/storage/journal_port.hpp>
 #include <railmq/storage/kept_state.hpp>
+#include <railmq/storage/stored_contents.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -65,8 +66,6 @@ public:
         const std::uint64_t number = port_->append(record, where, is_tight, ec);
         if (number != 0) {
             appended_.fetch_add(record_size(record.size()), std::memory_order_relaxed);
-        } else {
-            unwritten_.fetch_add(1, std::memory_order_relaxed);
         }
         is_tight_.store(is_tight || ec == errc::no_space, std::memory_order_relaxed);
         return number;
@@ -74,10 +73,6 @@ public:
     /// Whether the last record found no space but what is kept for such as it.
     [[nodiscard]] bool is_tight() const noexcept {
         return is_tight_.load(std::memory_order_relaxed);
-    }
-    /// Records that could not be appended: what they said is lost with the process.
-    [[nodiscard]] std::uint64_t unwritten() const noexcept {
-        return unwritten_.load(std::memory_order_relaxed);
     }
     /// Bytes of all records so far.
     [[nodiscard]] std::uint64_t appended() const noexcept {
@@ -118,26 +113,21 @@ public:
             if (ec) {
                 return;
             }
-            if (!read_entries(record.payload, duration::zero(), collector{{}, loaded_})) {
+            if (!loaded_.read(record.payload)) {
                 ec = errc::journal_corrupt;
                 return;
             }
             loaded_from_ = where;
-            next_loaded_ = 0;
         }
-        // Most often they are asked for in the order in which they lie.
-        for (std::size_t n = loaded_.size(); n != 0; --n) {
-            const stored_message& m = loaded_[next_loaded_];
-            next_loaded_ = (next_loaded_ + 1) % loaded_.size();
-            if (m.queue == queue && m.id == id) {
-                payload.assign(m.content.payload.begin(), m.content.payload.end());
-                if (!read_beside(m.content, wall_, image)) {
-                    ec = errc::journal_corrupt;
-                }
-                return;
-            }
+        const stored_content* content = loaded_.find(queue, id);
+        if (content == nullptr) {
+            ec = errc::journal_corrupt;
+            return;
         }
-        ec = errc::journal_corrupt;
+        payload.assign(content->payload.begin(), content->payload.end());
+        if (!read_beside(*content, wall_, image)) {
+            ec = errc::journal_corrupt;
+        }
     }
 
     /// Copies a record's payload out; where the next one begins, or nothing behind the last of a
@@ -196,31 +186,14 @@ public:
     }
 
 private:
-    struct stored_message {
-        std::uint64_t queue = 0;
-        std::uint64_t id = 0;
-        stored_content content{};
-    };
-    struct collector : entry_visitor {
-        std::vector<stored_message>& out;
-        collector(entry_visitor, std::vector<stored_message>& o) noexcept
-            : out{o} {}
-        void
-        stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
-            out.push_back({queue, m.id, content});
-        }
-    };
-
     std::unique_ptr<journal_port> port_;
     duration wall_;
     std::atomic<std::uint64_t> appended_{0};
-    std::atomic<std::uint64_t> unwritten_{0};
     std::atomic<bool> is_tight_{false};
 
     std::mutex reading_{};
     record_location loaded_from_{};
-    std::vector<stored_message> loaded_{}; ///< What the record there has, in the port's memory.
-    std::size_t next_loaded_ = 0;
+    stored_contents loaded_{}; ///< What the record there has, in the port's memory.
 
     std::mutex usage_mutex_{};
     std::map<std::uint64_t, usage> usage_{};

@@ -7,6 +7,7 @@
 #include <railmq/storage/journal.hpp>
 #include <railmq/storage/journal_scan.hpp>
 #include <railmq/storage/kept_state.hpp>
+#include <railmq/storage/stored_contents.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -36,46 +37,21 @@ public:
         if (!(where == loaded_from_)) {
             loaded_.clear();
             loaded_from_ = {};
-            next_ = 0;
             const auto record = from_.read(where);
             // What comes before an entry that makes no sense was visited, and counts.
-            if (!record ||
-                (!read_entries(record->payload, duration::zero(), collector{{}, loaded_}) &&
-                 loaded_.empty())) {
+            if (!record || (!loaded_.read(record->payload) && loaded_.all().empty())) {
                 return std::nullopt;
             }
             loaded_from_ = where;
         }
-        for (std::size_t n = loaded_.size(); n != 0; --n) {
-            const stored_message& m = loaded_[next_];
-            next_ = (next_ + 1) % loaded_.size();
-            if (m.queue == queue && m.id == id) {
-                return m.content;
-            }
-        }
-        return std::nullopt;
+        const stored_content* content = loaded_.find(queue, id);
+        return content == nullptr ? std::nullopt : std::optional{*content};
     }
 
 private:
-    struct stored_message {
-        std::uint64_t queue = 0;
-        std::uint64_t id = 0;
-        stored_content content{};
-    };
-    struct collector : entry_visitor {
-        std::vector<stored_message>& out;
-        collector(entry_visitor, std::vector<stored_message>& o) noexcept
-            : out{o} {}
-        void
-        stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
-            out.push_back({queue, m.id, content});
-        }
-    };
-
     journal_scanner<Directory>& from_;
     record_location loaded_from_{};
-    std::vector<stored_message> loaded_{}; ///< What the record there has, in the scanner's memory.
-    std::size_t next_ = 0;
+    stored_contents loaded_{}; ///< What the record there has, in the scanner's memory.
 };
 
 /// How many messages of a queue are how far, as its journal has them.

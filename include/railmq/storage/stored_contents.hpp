@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/storage/entries.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace railmq::storage {
+
+/// The messages that one record stores, with their contents where the record's bytes are.
+///
+/// Distinct objects: safe. Shared objects: unsafe.
+class stored_contents {
+public:
+    struct message {
+        std::uint64_t queue = 0;
+        std::uint64_t id = 0;
+        stored_content content{};
+    };
+
+    /// Takes in a record, in place of what there was; its bytes must stay where they are. False:
+    /// it has an entry that makes no sense, and what comes before that one is there.
+    [[nodiscard]] bool read(std::span<const std::byte> record) {
+        clear();
+        return read_entries(record, duration::zero(), collector{{}, all_});
+    }
+    void clear() noexcept {
+        all_.clear();
+        next_ = 0;
+    }
+
+    /// The content of a message, or null. Constant time when they are asked for in their order.
+    [[nodiscard]] const stored_content* find(std::uint64_t queue, std::uint64_t id) noexcept {
+        for (std::size_t n = all_.size(); n != 0; --n) {
+            const message& m = all_[next_];
+            next_ = (next_ + 1) % all_.size();
+            if (m.queue == queue && m.id == id) {
+                return &m.content;
+            }
+        }
+        return nullptr;
+    }
+    [[nodiscard]] const std::vector<message>& all() const noexcept { return all_; }
+
+private:
+    struct collector : entry_visitor {
+        std::vector<message>& out;
+        collector(entry_visitor, std::vector<message>& o) noexcept
+            : out{o} {}
+        void
+        stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
+            out.push_back({queue, m.id, content});
+        }
+    };
+
+    std::vector<message> all_{};
+    std::size_t next_ = 0; ///< Which one is most likely to be asked for.
+};
+
+} // namespace railmq::storage
