@@ -6,7 +6,7 @@
 #include <railmq/model/death.hpp>
 #include <railmq/model/properties.hpp>
 
-#include <boost/container/small_vector.hpp>
+#include <boost/container/static_vector.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -80,17 +80,16 @@ struct delivery_access {
     /// Returns how many it looked at: none, where they are not such.
     static std::size_t
     ack_kept(delivery_type* first, delivery_type* last, std::size_t& settled) noexcept {
-        boost::container::small_vector<core::lease<Runtime>, 64> leases;
-        for (auto* d = first; d != last && leases.size() < 1024; ++d) {
-            const auto& l = d->lease_;
-            if (!*d || l.holder->acks_on_delivery || l.holder != first->lease_.holder ||
-                !d->queue().is_kept()) {
+        const auto* const holder = first->lease_.holder;
+        if (!*first || !holder->is_kept || holder->acks_on_delivery) {
+            return 0;
+        }
+        boost::container::static_vector<core::lease<Runtime>, 128> leases; // nothing can fail
+        for (auto* d = first; d != last && *d && d->lease_.holder == holder; ++d) {
+            if (leases.size() == leases.capacity()) {
                 break;
             }
-            leases.push_back(l);
-        }
-        if (leases.size() < 2) {
-            return 0;
+            leases.push_back(d->lease_);
         }
         first->queue().ack_together(
             std::span<const core::lease<Runtime>>{leases.data(), leases.size()},

@@ -709,3 +709,40 @@ TEST_CASE("a journal stays as short as what is in it, with a message that nobody
     }
     CHECK(w.values_in("stuck") == std::vector{0, 1, 2, 3, 4, 5, 6, 7});
 }
+
+TEST_CASE("a batch is acknowledged in one record for many, whatever its size") {
+    world w;
+    auto q = w.broker->queue<int>("q");
+    std::vector<int> values(300);
+    REQUIRE(q.producer().send_batch(values) == 300);
+    auto c = q.consumer({.prefetch = 1000});
+    auto other = q.consumer();
+    auto held = c.receive_batch(299, 0s);
+    REQUIRE(held.size() == 299);
+    auto kept = other.try_receive();
+    held.insert(held.begin() + 150, std::move(*kept)); // another consumer's in the middle
+    CHECK(ack_all(held) == 300);
+    CHECK(q.stats().in_flight == 0);
+    w.broker->sync();
+    w.kill_and_open();
+    CHECK(w.values_in("q").empty());
+}
+
+TEST_CASE("a lease that is lost does not keep its batch from being acknowledged") {
+    world w;
+    auto q = w.broker->queue<int>("q", {.ack_timeout = 10s});
+    REQUIRE(q.producer().send_batch(std::vector{1, 2, 3}) == 3);
+    auto c = q.consumer();
+    auto held = c.receive_batch(3, 0s);
+    REQUIRE(held.size() == 3);
+    REQUIRE(held[0].extend(1h));
+    REQUIRE(held[2].extend(1h));
+    w.sim.advance(10s);
+    auto thief = q.consumer();
+    auto stolen = thief.try_receive();
+    REQUIRE(stolen);
+    CHECK(stolen->value() == 2);
+    CHECK(ack_all(held) == 2);
+    CHECK(stolen->ack());
+    CHECK(q.stats().in_flight == 0);
+}

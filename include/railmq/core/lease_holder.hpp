@@ -38,6 +38,7 @@ struct alignas(128) lease_holder {
     duration lease_span{0};
     std::uint32_t number = 0;
     bool acks_on_delivery = false;
+    bool is_kept = false; ///< A journal hears of what it settles: many together are one record.
 
     // Touched by whoever settles.
     alignas(64) typename Sync::short_lock lock{};

@@ -147,7 +147,7 @@ public:
     /// the others on single-active.
     void open(holder_type& h, time_point now, effects_type& fx) {
         board_.add(h, name_);
-        h.wants_settlements = is_kept_;
+        h.is_kept = h.wants_settlements = is_kept_;
         notices::consumer_opened n{};
         fill(n, now, 0);
         n.consumer = h.number;
