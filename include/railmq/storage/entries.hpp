@@ -58,6 +58,8 @@ read_beside(const stored_content& content, duration wall, core::message_image& m
 }
 
 /// Writes entries behind each other.
+///
+/// Distinct objects: safe. Shared objects: unsafe.
 class entry_writer {
 public:
     /// `wall` is what the wall clock is ahead of the broker's time.

@@ -17,6 +17,8 @@ namespace railmq::storage {
 /// may be.
 ///
 /// Cost: a value's size for each in the row, amortised constant time; logarithmic for the others.
+///
+/// Distinct objects: safe. Shared objects: unsafe.
 template <class Value>
 class id_map {
 public:

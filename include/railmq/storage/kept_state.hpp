@@ -101,6 +101,8 @@ struct kept_queue {
 
 /// What a journal says, after its records were read one after the other. All moments are the wall
 /// clock's.
+///
+/// Distinct objects: safe. Shared objects: unsafe.
 class kept_state {
 public:
     static constexpr std::uint64_t delayed_ids = std::uint64_t{1} << 62;

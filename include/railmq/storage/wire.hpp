@@ -17,6 +17,8 @@ namespace railmq::storage {
 /// Appends values to bytes, in the forms that journal entries consist of: numbers in seven bits a
 /// byte, the lowest first (LEB128); lengths of time as 8 bytes; moments by the wall clock, since
 /// the broker's own time line ends with the process; texts with their length before them.
+///
+/// Distinct objects: safe. Shared objects: unsafe.
 class wire_writer {
 public:
     /// `wall` is what the wall clock is ahead of the broker's time.
@@ -70,6 +72,8 @@ private:
 /// all: it then gives zeros and empty texts.
 ///
 /// Never reads outside of the bytes, and makes nothing longer than they are.
+///
+/// Distinct objects: safe. Shared objects: unsafe.
 class wire_reader {
 public:
     explicit wire_reader(std::span<const std::byte> in, duration wall = duration::zero()) noexcept
