@@ -746,3 +746,44 @@ TEST_CASE("a lease that is lost does not keep its batch from being acknowledged"
     CHECK(stolen->ack());
     CHECK(q.stats().in_flight == 0);
 }
+
+TEST_CASE("the number of a message that came and went at once is not given again") {
+    world w;
+    auto q = w.broker->queue<int>("q");
+    std::uint64_t gone = 0;
+    {
+        auto c = q.consumer({.ack_mode = railmq::ack_mode::on_delivery});
+        int seen = 0;
+        c.async_receive([&](error_code ec, railmq::sim_delivery<int> d) {
+            REQUIRE_FALSE(ec);
+            seen = *d;
+        });
+        gone = q.producer().send(7).id; // straight to the one who waits
+        w.sim.run_ready();
+        CHECK(seen == 7);
+    }
+    w.broker->sync();
+    w.kill_and_open();
+    CHECK(w.values_in("q").empty());
+    CHECK(w.broker->queue<int>("q").producer().send(8).id > gone);
+}
+
+TEST_CASE("opening a queue that is beyond its length drops nobody") {
+    world w;
+    auto q = w.broker->queue<int>(
+        "q", {.max_length = 2, .overflow = railmq::overflow_policy::drop_oldest});
+    q.producer().send(1, {.delay = 1s});
+    q.producer().send(2);
+    q.producer().send(3);
+    {
+        auto c = q.consumer();
+        c.try_receive()->release(); // out of line from now on
+    }
+    w.sim.advance(1s); // what was delayed is not asked whether there is room
+    REQUIRE(w.values_in("q") == std::vector{2, 3, 1});
+    for (int i = 0; i < 2; ++i) {
+        w.close_and_open();
+        CHECK(w.values_in("q") == std::vector{2, 3, 1});
+    }
+    CHECK(w.values_in("q.dead").empty());
+}
