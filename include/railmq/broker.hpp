@@ -25,6 +25,7 @@ namespace railmq {
 /// What a broker holds at one moment.
 struct broker_stats {
     std::uint64_t queues = 0;
+    /// Of message blocks, and of payloads in durable queues that own memory.
     std::uint64_t memory_bytes = 0;
     std::uint64_t memory_limit = 0;
     /// Exceptions that observers threw; they are swallowed.
@@ -176,7 +177,11 @@ public:
     [[nodiscard]] broker_stats stats() const {
         auto& c = core();
         return {
-            c.names().size(), c.budget().used(), c.budget().limit(), c.swallowed(), c.unwritten()};
+            c.names().size(),
+            c.budget().used() + c.budget().payloads(),
+            c.budget().limit(),
+            c.swallowed(),
+            c.unwritten()};
     }
 
     /// The executor for asynchronous operations whose handler has none.

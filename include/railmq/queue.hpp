@@ -78,7 +78,8 @@ public:
     [[nodiscard]] basic_subscription<Runtime>
     subscribe(Executor executor, Handler handler, subscribe_options o = {}) const;
 
-    /// Copies of up to `max` ready messages, in the order in which they would be handed out.
+    /// Copies of up to `max` ready messages, in the order in which they would be handed out. One
+    /// whose payload cannot be read from the journal is left out.
     [[nodiscard]] std::vector<peeked<T>>
     peek(std::size_t max = 1) const requires std::copy_constructible<T>;
 
@@ -136,7 +137,11 @@ public:
 
     /// How the queue is at this moment.
     [[nodiscard]] queue_stats stats() const {
-        return core().locked_and_current([](auto& m, time_point, auto&) { return m.stats(); });
+        return core().locked_and_current([this](auto& m, time_point, auto&) {
+            queue_stats s = m.stats();
+            s.on_disk = core().is_kept() ? core().kept().absent_count() : 0;
+            return s;
+        });
     }
 
     /// Takes no more sends; what is there can still be received, and receives end when nothing is
@@ -176,12 +181,15 @@ private:
     }
     [[nodiscard]] bool wait_for_idle(bool only_held, duration limit) const;
     using predicate = std::function<bool(const T&)>;
+    [[nodiscard]] static const T& value_at(core_type& of, place_type p) {
+        return *std::launder(static_cast<const T*>(of.machine().store().payload(p)));
+    }
     /// Whether a message that can be moved now matches.
-    [[nodiscard]] static bool
-    matches(core::message_store<Runtime>& store, place_type p, const predicate& where) {
+    [[nodiscard]] static bool matches(core_type& of, place_type p, const predicate& where) {
+        bool is_match = false;
         // One that an old delivery still reads stays, and those behind it go.
         return p.at->load().pins() == 0 &&
-               where(*std::launder(static_cast<const T*>(store.payload(p))));
+               of.with_payload(p, [&] { is_match = where(value_at(of, p)); }) && is_match;
     }
     [[nodiscard]] bool has_match(const predicate& where) const;
     [[nodiscard]] errc redrive_one(core_type& to, const predicate& where) const;
@@ -221,8 +229,11 @@ basic_queue<T, Runtime>::peek(std::size_t max) const requires std::copy_construc
     }
     core().locked_and_current([&](auto& m, time_point, auto&) {
         m.browse([&](place_type p) {
-            const auto* value = std::launder(static_cast<const T*>(m.store().payload(p)));
-            peeked<T> one{*value};
+            std::optional<T> value;
+            if (!core().with_payload(p, [&] { value.emplace(value_at(core(), p)); })) {
+                return true;
+            }
+            peeked<T> one{std::move(*value)};
             const core::message_details* d = m.store().details_of(p);
             if (d != nullptr && d->props != nullptr) {
                 one.properties = *d->props;
@@ -255,7 +266,7 @@ bool basic_queue<T, Runtime>::has_match(const predicate& where) const {
     return core().locked_and_current([&](auto& m, time_point, auto&) {
         bool found = false;
         m.browse([&](place_type p) {
-            found = matches(m.store(), p, where);
+            found = matches(core(), p, where);
             return !found;
         });
         return found;
@@ -277,7 +288,7 @@ errc basic_queue<T, Runtime>::redrive_one(core_type& to, const predicate& where)
         auto& m = from.machine();
         place_type found{};
         m.browse_and_hold([&](place_type p) {
-            if (matches(m.store(), p, where)) {
+            if (matches(from, p, where)) {
                 found = p;
             }
             return !found;

@@ -357,6 +357,9 @@ struct setting {
                 o.dead_letter = railmq::discard;
             }
         }
+        if (below(2) == 0) {
+            broker.memory_limit = 20'000 + below(20'000); // payloads leave
+        }
         rules.crash_may_undo = true;
     }
     /// Those that the checker is to judge by.

@@ -36,11 +36,28 @@ public:
     [[nodiscard]] std::size_t used() const noexcept {
         return used_.load(std::memory_order_relaxed);
     }
+
+    // Payloads that can leave memory, since they are in a journal as well
+
+    void charge_payload(std::size_t bytes) noexcept {
+        payloads_.fetch_add(bytes, std::memory_order_relaxed);
+    }
+    void release_payload(std::size_t bytes) noexcept {
+        payloads_.fetch_sub(bytes, std::memory_order_relaxed);
+    }
+    [[nodiscard]] std::size_t payloads() const noexcept {
+        return payloads_.load(std::memory_order_relaxed);
+    }
+    /// Whether payloads should leave: the last quarter is kept for blocks, which cannot.
+    [[nodiscard]] bool is_tight() const noexcept {
+        return used() + payloads() > limit_ - limit_ / 4;
+    }
     [[nodiscard]] std::size_t limit() const noexcept { return limit_; }
 
 private:
     std::size_t limit_;
     typename Sync::template atomic<std::size_t> used_{0};
+    typename Sync::template atomic<std::size_t> payloads_{0};
 };
 
 } // namespace railmq::core

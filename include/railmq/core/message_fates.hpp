@@ -13,6 +13,7 @@
 #include <railmq/model/stats.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -307,6 +308,14 @@ protected:
         d.waits_for = what;
         store_.set_state(p, slot_state::waiting);
         ++delayed_;
+    }
+
+    /// A message was picked whose payload cannot be read now: it waits, which costs it no attempt.
+    void put_off(place_type p, time_point now, effects_type& fx) {
+        note<notices::unreadable>(fx, p, now);
+        p = store_.put_aside(p);
+        wait_until(p, saturating_add(now, std::chrono::seconds{1}), wait_kind::backoff);
+        list(fx, p, message_change::kind::changed);
     }
 
     [[nodiscard]] bool has_expired(place_type p, time_point now) const noexcept {

@@ -62,6 +62,11 @@ struct payload_ops {
     bool (*decode)(void* to, std::span<const std::byte> in);
     /// What the bytes are.
     std::string (*format)();
+    /// Ends what the value owns; the value that is left is only good for the next, or to be ended.
+    /// Null, as the next, when it owns nothing, has no codec, or its move may throw.
+    void (*shed)(void*) noexcept;
+    /// Makes such a value what the bytes say. False: they are none, and it is as it was.
+    bool (*refill)(void*, std::span<const std::byte> in);
 };
 
 template <class T>
@@ -91,6 +96,18 @@ struct payload_ops_of {
     }
     static std::string format() { return std::string{codec<T>::name()}; }
 
+    static void shed(void* p) noexcept {
+        [[maybe_unused]] const T gone{std::move(*std::launder(static_cast<T*>(p)))};
+    }
+    static bool refill(void* p, std::span<const std::byte> in) {
+        std::optional<T> made = codec<T>::decode(in);
+        if (made) {
+            std::destroy_at(std::launder(static_cast<T*>(p)));
+            ::new (p) T(std::move(*made));
+        }
+        return made.has_value();
+    }
+
     [[nodiscard]] static constexpr auto copy_or_null() noexcept -> void (*)(void*, const void*) {
         if constexpr (std::is_copy_constructible_v<T>) {
             return &copy;
@@ -109,11 +126,18 @@ struct payload_ops_of {
             &bytes,
             nullptr,
             nullptr,
+            nullptr,
+            nullptr,
             nullptr};
         if constexpr (encodable<T>) {
             ops.encode = &encode;
             ops.decode = &decode;
             ops.format = &format;
+            if constexpr (
+                !std::is_trivially_destructible_v<T> && std::is_nothrow_move_constructible_v<T>) {
+                ops.shed = &shed;
+                ops.refill = &refill;
+            }
         }
         return ops;
     }

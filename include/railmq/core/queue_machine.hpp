@@ -7,6 +7,7 @@
 #include <railmq/core/joint_changes.hpp>
 #include <railmq/core/lease_holder.hpp>
 #include <railmq/core/message_details.hpp>
+#include <railmq/core/payload_source.hpp>
 #include <railmq/core/waiters.hpp>
 #include <railmq/model/queue_options.hpp>
 #include <railmq/model/random.hpp>
@@ -623,6 +624,9 @@ public:
         serve(now, fx);
     }
 
+    /// Where payloads are read from that are not in memory; it outlives the machine.
+    void read_payloads_from(payload_source<Sync>& source) noexcept { source_ = &source; }
+
     void set_dead_letter(dead_letter_target target) { options_.dead_letter = std::move(target); }
 
     // Looking
@@ -662,7 +666,7 @@ private:
           base::is_dying, base::is_late_but_first, base::is_ready, base::lease_deadline,
           base::leave, base::lifetimes_, base::name_, base::new_line_lease_,
           base::next_line_lease, base::note_activated, base::options_, base::parked_,
-          base::pass_line_lease, base::pick, base::refuse, base::relocated_,
+          base::pass_line_lease, base::pick, base::put_off, base::refuse, base::relocated_,
           base::replace_drained, base::report_stale, base::revoke, base::ring_, base::store_,
           base::store_message, base::take_out, base::timers_, base::totals_;
     // clang-format on
@@ -714,12 +718,17 @@ private:
         }
         const duration slack = h.lease_span - options_.ack_timeout; // the coarse clock's
         cover_leases(saturating_add(now, options_.ack_timeout), std::max(slack, duration{0}), now);
-        const place_type p = pick();
-        if (!p) {
-            return false;
+        for (;;) {
+            const place_type p = pick();
+            if (!p) {
+                return false;
+            }
+            if (source_ == nullptr || source_->bring_back(p)) {
+                hand_out(p, h, now, fx, out);
+                return true;
+            }
+            put_off(p, now, fx);
         }
-        hand_out(p, h, now, fx, out);
-        return true;
     }
 
     [[nodiscard]] bool fill_waiter(receive_waiter<Sync>& w, time_point now, effects_type& fx) {
@@ -776,6 +785,7 @@ private:
     waiter_list<idle_waiter> idlers_{};
 
     const bool is_kept_; ///< A journal hears of every change.
+    payload_source<Sync>* source_ = nullptr;
     bool sends_need_lock_ = false;
     bool receives_need_lock_ = false;
     bool paused_ = false;

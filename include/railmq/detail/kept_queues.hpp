@@ -104,6 +104,10 @@ errc queue_core<Runtime>::restore(
             }
             return errc::memory_limit;
         }
+        if (const place_type p = machine_.store().locate(e.position)) {
+            kept_->came_back(machine_, p);
+            kept_->let_go(machine_, p);
+        }
     }
     machine_.end_restore(end);
     machine_.serve(now, fx);

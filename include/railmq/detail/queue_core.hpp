@@ -44,7 +44,8 @@ struct consumer_state : core::lease_holder<Runtime> {
 /// through `std::scoped_lock`, which cannot deadlock. No user code runs under any of them, but
 /// for a message's move or copy.
 template <class Runtime>
-class queue_core : public std::enable_shared_from_this<queue_core<Runtime>> {
+class queue_core final : public std::enable_shared_from_this<queue_core<Runtime>>,
+                         private core::payload_source<Runtime> {
 public:
     using machine_type = core::queue_machine<Runtime>;
     using effects_type = core::effects<Runtime>;
@@ -74,7 +75,9 @@ public:
               broker_->is_listening(),
               kept_as != 0} {
         if (kept_as != 0) {
-            kept_ = std::make_unique<queue_journal<Runtime>>(broker_->journal(), kept_as);
+            kept_ = std::make_unique<queue_journal<Runtime>>(
+                broker_->journal(), kept_as, machine_, broker_->budget());
+            machine_.read_payloads_from(*this);
             machine_.list_hand_outs(
                 broker_->options().journal_hand_outs == hand_out_journaling::always);
         }
@@ -300,10 +303,30 @@ public:
         broker_->keep_up();
     }
 
-    /// The bytes that a payload is kept as; none where nothing is kept. False: its codec threw.
+    /// Runs `f` with the payload of the message at `p` in memory; where it was not, it leaves again
+    /// when memory is short. False: it cannot be read. With the lock held.
+    template <class F>
+    [[nodiscard]] bool with_payload(place_type p, F&& f) {
+        if (!is_kept()) {
+            f();
+            return true;
+        }
+        if (!bring_back(p)) {
+            return false;
+        }
+        f();
+        kept_->let_go(machine_, p);
+        return true;
+    }
+
+    /// The bytes that a payload is kept as; none where nothing is kept. From then on it is in
+    /// memory. False: its codec threw, or it cannot be read.
     [[nodiscard]] bool encode(place_type p, std::vector<std::byte>& out) noexcept {
         if (!is_kept()) {
             return true;
+        }
+        if (!bring_back(p)) {
+            return false;
         }
         try {
             machine_.store().ops().encode(machine_.store().payload(p), out);
@@ -404,6 +427,17 @@ public:
     };
 
 private:
+    [[nodiscard]] bool bring_back(place_type p) noexcept override {
+        error_code ec;
+        try {
+            kept_->bring_back(machine_, p, ec);
+        } catch (...) { // its codec has thrown, or there is no memory
+            broker_->count_swallowed();
+            return false;
+        }
+        return !ec;
+    }
+
     using atomic_due = typename Runtime::template atomic<std::int64_t>;
 
     struct after {
@@ -500,7 +534,7 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
             number = journal.append(record, where, ec);
             for (const part& p : parts) {
                 if (number != 0) {
-                    p.queue->kept_->written(where);
+                    p.queue->kept_->written(p.queue->machine_, where);
                 }
             }
         } else if (is_asked_for) {

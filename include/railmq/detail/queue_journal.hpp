@@ -3,6 +3,7 @@
 
 #include <railmq/core/effects.hpp>
 #include <railmq/core/queue_machine.hpp>
+#include <railmq/detail/absent_payloads.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/entries.hpp>
 #include <railmq/storage/id_map.hpp>
@@ -31,9 +32,17 @@ public:
     using effects_type = core::effects<Runtime>;
     using change = core::message_change;
 
-    queue_journal(std::shared_ptr<storage::broker_journal> to, std::uint64_t number)
+    using place_type = core::place<Runtime>;
+
+    queue_journal(
+        std::shared_ptr<storage::broker_journal> to,
+        std::uint64_t number,
+        machine_type& m,
+        core::memory_budget<Runtime>& budget)
         : journal_{std::move(to)}
-        , number_{number} {}
+        , number_{number}
+        , counts_payloads_{m.store().ops().shed != nullptr}
+        , absent_{budget} {}
 
     [[nodiscard]] storage::broker_journal& journal() const noexcept { return *journal_; }
     [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
@@ -47,16 +56,69 @@ public:
         });
         journal_->change_usage(usage);
         index_.clear();
+        absent_.clear();
         is_deleted_ = true;
     }
     [[nodiscard]] bool is_deleted() const noexcept { return is_deleted_; }
 
-    /// A message is stored there, from before; `position` is its number in the store.
+    /// A message is stored there, from before; `position` is its number in the store. Its payload
+    /// is not in memory.
     void add(std::uint64_t id, std::uint64_t position, const storage::kept_at& where) {
         index_.put(id, where);
+        if (counts_payloads_) {
+            absent_.add_absent(id);
+        }
         if (position != id) {
             moved_[id] = position;
         }
+    }
+
+    // Payloads that leave memory, since they can be read again
+
+    [[nodiscard]] std::uint64_t absent_count() const noexcept { return absent_.count(); }
+    /// Its payload is in its place now.
+    void came_back(machine_type& m, place_type p) noexcept {
+        const std::uint64_t id = m.store().public_id(p);
+        if (absent_.contains(id)) {
+            absent_.come_back(id, index_.find(id)->bytes());
+        }
+    }
+    /// Reads the payload of the message at `p`, if it is not in memory. Errors: `io_error`,
+    /// `journal_corrupt`.
+    void bring_back(machine_type& m, place_type p, error_code& ec) {
+        const std::uint64_t id = m.store().public_id(p);
+        if (!absent_.contains(id)) {
+            return;
+        }
+        core::message_image beside;
+        journal_->load(number_, id, index_.find(id)->location(), beside, loaded_, ec);
+        if (!ec && !m.store().ops().refill(m.store().payload(p), loaded_)) {
+            ec = errc::journal_corrupt;
+        }
+        if (!ec) {
+            came_back(m, p);
+        }
+    }
+    /// Where memory is short, the payload of a message leaves that waits in line and has never been
+    /// handed out: the newest, which wait longest, since this is asked when a message is stored.
+    void let_go(machine_type& m, place_type p) noexcept {
+        const core::slot_word w = p ? p.at->load() : core::slot_word{};
+        if (!counts_payloads_ || !absent_.is_tight() || w.state() != core::slot_state::ready ||
+            w.tag() != 0 || w.pins() != 0 || !m.store().is_in_line(p) ||
+            m.options().max_bytes != unlimited) { // their sizes are asked for when they leave
+            return;
+        }
+        const std::uint64_t id = m.store().public_id(p);
+        const storage::kept_at* where = index_.find(id);
+        if (where == nullptr || absent_.contains(id)) {
+            return;
+        }
+        try {
+            absent_.leave(id, where->bytes());
+        } catch (...) { // out of memory: it stays, since nobody could know that it has left
+            return;
+        }
+        m.store().ops().shed(m.store().payload(p));
     }
 
     /// Appends the entries of all changes to `record`.
@@ -87,13 +149,16 @@ public:
         end_held(w);
     }
     /// The record with those entries is there.
-    void written(storage::record_location where) {
+    void written(machine_type& m, storage::record_location where) {
         for (const auto& [id, bytes] : stored_) {
             const storage::kept_at at{where, bytes};
             index_.put(id, at);
             storage::count_usage(usage_, at, 1);
         }
         journal_->change_usage(usage_);
+        if (counts_payloads_) {
+            count_payloads(m);
+        }
         end();
     }
     /// It could not be written: what is there still holds, as far as the journal knows.
@@ -166,6 +231,9 @@ public:
         storage::count_usage(usage_, now, 1);
         journal_->change_usage(usage_);
         usage_.clear();
+        if (counts_payloads_) {
+            absent_.resize(id, known->bytes(), now.bytes());
+        }
         index_.put(id, now);
         return true;
     }
@@ -181,6 +249,19 @@ private:
         const auto p = place_of(m, id);
         return p && p.at->load().state() != core::slot_state::done &&
                p.at->load().state() != core::slot_state::empty;
+    }
+    void count_payloads(machine_type& m) noexcept {
+        for (const auto& [id, bytes] : stored_) {
+            absent_.add_present(bytes);
+        }
+        for (const auto& [id, where] : taken_) {
+            absent_.remove(id, where.bytes());
+        }
+        if (absent_.is_tight()) {
+            for (const auto& [id, bytes] : stored_) {
+                let_go(m, place_of(m, id));
+            }
+        }
     }
     void end() noexcept {
         stored_.clear();
@@ -344,6 +425,9 @@ private:
     storage::id_map<storage::kept_at> index_{};
     boost::unordered_flat_map<std::uint64_t, std::uint64_t> moved_{};
     bool is_deleted_ = false;
+    const bool counts_payloads_; ///< Those of types that own memory.
+    absent_payloads<Runtime> absent_;
+    std::vector<std::byte> loaded_{};
 
     // Of the record that is being made; kept for their room.
     std::vector<std::uint64_t> new_{};

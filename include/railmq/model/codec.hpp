@@ -27,7 +27,8 @@ namespace railmq {
 /// - `name()` says which format it is, and changes when that does. A queue is reopened with the
 ///   name that it was made with.
 ///
-/// Both run under a queue's lock at times: they must not call the broker.
+/// All run under a queue's lock at times, as may a move or the end of a value: they must not call
+/// the broker.
 template <class T>
 struct codec;
 

@@ -97,6 +97,10 @@ struct unwritten : event {
     errc code{};
 };
 
+/// A message's payload had left memory, and cannot be read from the journal. It stays, and is tried
+/// again after a second.
+struct unreadable : event {};
+
 } // namespace notices
 
 using notice = std::variant<
@@ -118,7 +122,8 @@ using notice = std::variant<
     notices::consumer_closed,
     notices::consumer_activated,
     notices::queue_closed,
-    notices::unwritten>;
+    notices::unwritten,
+    notices::unreadable>;
 
 /// Gets every notice of a broker, on the thread that caused it, outside every lock: it may call
 /// the broker. What it throws is swallowed and counted. It must be safe to call from as many

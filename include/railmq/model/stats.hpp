@@ -22,6 +22,8 @@ struct queue_stats {
     std::uint64_t waiting_receivers = 0;
     std::uint64_t waiting_senders = 0;
     std::uint64_t memory_bytes = 0; ///< Memory of the queue's message blocks.
+    /// Messages of a durable queue whose payload has left memory until they are handed out.
+    std::uint64_t on_disk = 0;
     /// When the oldest ready message was sent, or `never`; subtract from now for the oldest age.
     time_point oldest_ready_since = never;
 

@@ -68,3 +68,20 @@ TEST_CASE("memory_budget: threads never pass the limit together") {
     CHECK(budget.used() == sum);
     CHECK(budget.used() <= budget.limit());
 }
+
+TEST_CASE("memory_budget: payloads leave before blocks are refused") {
+    railmq::core::memory_budget<railmq::core::single_threaded> budget{1'000};
+    budget.charge_payload(500);
+    CHECK(budget.payloads() == 500);
+    CHECK(budget.used() == 0);
+    CHECK(budget.try_charge(250));
+    CHECK_FALSE(budget.is_tight());
+    budget.charge_payload(1);
+    CHECK(budget.is_tight());
+    CHECK(budget.try_charge(750)); // which cannot leave, so only they are refused
+    CHECK_FALSE(budget.try_charge(1));
+    budget.release(1'000);
+    budget.release_payload(501);
+    CHECK_FALSE(budget.is_tight());
+    CHECK(budget.payloads() == 0);
+}

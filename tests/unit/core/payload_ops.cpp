@@ -23,8 +23,12 @@ struct space {
 
 /// Counts what is alive, and refuses to be moved on demand.
 struct counted {
-    explicit counted(int v) : value{v} { ++alive; }
-    counted(counted&& other) : value{other.value} {
+    explicit counted(int v)
+        : value{v} {
+        ++alive;
+    }
+    counted(counted&& other)
+        : value{other.value} {
         if (refuses) throw std::runtime_error("moved");
         ++alive;
     }
@@ -101,10 +105,25 @@ TEST_CASE("payload_size: what a value's limits count") {
     const std::vector<std::byte> none;
     CHECK(payload_ops_of<std::vector<std::byte>>::value.bytes(&none) == 0);
     const std::vector<int> numbers(12); // no byte string
-    CHECK(
-        payload_ops_of<std::vector<int>>::value.bytes(&numbers) == sizeof(std::vector<int>));
+    CHECK(payload_ops_of<std::vector<int>>::value.bytes(&numbers) == sizeof(std::vector<int>));
     const double d = 0;
     CHECK(payload_ops_of<double>::value.bytes(&d) == sizeof(double));
     const owner o{99};
     CHECK(payload_ops_of<owner>::value.bytes(&o) == 99);
+}
+
+TEST_CASE("payload_ops: a value's memory leaves and comes back") {
+    const payload_ops& ops = payload_ops_of<std::string>::value;
+    std::string value(1'000, 'x');
+    std::vector<std::byte> kept;
+    ops.encode(&value, kept);
+    ops.shed(&value);
+    CHECK(value.capacity() < 100);
+    REQUIRE(ops.refill(&value, kept));
+    CHECK(value == std::string(1'000, 'x'));
+
+    // Nothing to gain, no way back, or none that is safe.
+    CHECK(payload_ops_of<int>::value.shed == nullptr);
+    CHECK(payload_ops_of<std::unique_ptr<int>>::value.shed == nullptr);
+    CHECK(payload_ops_of<counted>::value.shed == nullptr);
 }
