@@ -248,6 +248,10 @@ public:
         ec = {};
         if (journal_ != nullptr) {
             journal_->port().wait(journal_->port().last(), how_far, ec);
+            // What happened since it failed is no record that anybody could wait for.
+            if (!ec && !is_closed() && journal_->port().has_failed()) {
+                ec = errc::journal_failed;
+            }
         }
     }
     /// Whoever has nothing to do writes what nobody waits for: acknowledgements.
