@@ -6,6 +6,7 @@
 // stores, and servers on loopback. What a sync costs changes by the hour: only ratios count, and
 // the loop by hand runs beside everything.
 #include "support/durable/files.hpp"
+#include "support/durable/introduce.hpp"
 #include "support/durable/log.hpp"
 #include "support/durable/servers.hpp"
 #include "support/durable/stores.hpp"
@@ -14,7 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <string>
@@ -253,43 +253,12 @@ void add_all(harness& all, const arguments& given, const std::string& place) {
     all.add(replay((given.quick ? 32 : given.megabytes) << 20, place));
 }
 
-void say_what_is_missing() {
-    std::vector<std::string> missing;
-#if !RAILMQ_HAVE_SQLITE
-    missing.emplace_back("SQLite (no libsqlite3-dev when this was built)");
-#endif
-#if !RAILMQ_HAVE_LMDB
-    missing.emplace_back("LMDB (no liblmdb-dev when this was built)");
-#endif
-#if !RAILMQ_HAVE_ROCKSDB
-    missing.emplace_back("RocksDB (no librocksdb-dev when this was built)");
-#endif
-#if !RAILMQ_HAVE_REDIS
-    missing.emplace_back("Redis (no libhiredis-dev when this was built)");
-#endif
-#if !RAILMQ_HAVE_NATS
-    missing.emplace_back("NATS (no libnats-dev when this was built)");
-#endif
-    for (const char* const program : {"redis-server", "nats-server"}) {
-        if (path_of(program).empty()) {
-            missing.push_back(std::string{program} + " (not installed)");
-        }
-    }
-    for (const auto& one : missing) {
-        std::printf("left out: %s\n", one.c_str());
-    }
-}
-
 } // namespace
 
 int main(int argc, char** argv) {
     const auto given = bench::parse_arguments(argc, argv);
     const std::string place = bench::durable_place(given.directory);
-    std::printf(
-        "files in %s%s\n",
-        place.c_str(),
-        bench::is_in_memory(place) ? ", which is in MEMORY: syncs cost nothing there" : "");
-    say_what_is_missing();
+    bench::introduce(place);
     bench::harness all{"durable", given};
     add_all(all, given, place);
     return all.run();

@@ -6,16 +6,17 @@
 
 #include "log.hpp"
 
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -144,36 +145,77 @@ private:
 
 #if RAILMQ_HAVE_REDIS
 
-/// A stream. A group is one pipeline; the file is synced once a second.
-class redis_log {
+/// A server with an append-only file, and a connection to it. Commands go out when a reply is
+/// asked for.
+class redis_server {
 public:
-    redis_log(const std::string& directory, safety)
+    redis_server(const std::string& directory, safety safe)
         : port_{detail::free_port()}
-        , server_{"redis-server", {"--port", std::to_string(port_), "--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--dir", directory}, directory, port_}
-        , connection_{redisConnect("127.0.0.1", port_)} {
+        , server_{"redis-server", arguments(directory, safe), directory, port_}
+        , connection_{redisConnect("127.0.0.1", static_cast<int>(port_))} {
         require(connection_ != nullptr && connection_->err == 0, "redisConnect");
     }
 
-    void append(std::span<const std::byte> payload) {
-        const auto* const bytes = reinterpret_cast<const char*>(payload.data());
-        std::array<const char*, 5> words{"XADD", "log", "*", "m", bytes};
-        const std::array<std::size_t, 5> sizes{4, 3, 1, 1, payload.size()};
+    void command(std::span<const std::string_view> words) {
+        texts_.clear();
+        sizes_.clear();
+        for (const std::string_view word : words) {
+            texts_.push_back(word.data());
+            sizes_.push_back(word.size());
+        }
+        const auto count = static_cast<int>(words.size());
         require(
-            redisAppendCommandArgv(connection_.get(), 5, words.data(), sizes.data()) == REDIS_OK,
-            "XADD");
+            redisAppendCommandArgv(connection_.get(), count, texts_.data(), sizes_.data()) ==
+                REDIS_OK,
+            "redisAppendCommandArgv");
         ++outstanding_;
     }
-    void commit() {
-        for (; outstanding_ != 0; --outstanding_) {
-            void* reply = nullptr;
-            require(redisGetReply(connection_.get(), &reply) == REDIS_OK, "redisGetReply");
-            const bool is_error = static_cast<redisReply*>(reply)->type == REDIS_REPLY_ERROR;
-            freeReplyObject(reply);
-            require(!is_error, "XADD was refused");
+    void command(std::initializer_list<std::string_view> words) {
+        command(std::span{words.begin(), words.size()});
+    }
+
+    struct freed {
+        void operator()(redisReply* reply) const { freeReplyObject(reply); }
+    };
+    using reply = std::unique_ptr<redisReply, freed>;
+
+    /// Of the first command that has got none yet.
+    reply receive() {
+        void* got = nullptr;
+        require(redisGetReply(connection_.get(), &got) == REDIS_OK, "redisGetReply");
+        --outstanding_;
+        reply result{static_cast<redisReply*>(got)};
+        require(result->type != REDIS_REPLY_ERROR, "a command was refused");
+        return result;
+    }
+    void receive_all() {
+        while (outstanding_ != 0) {
+            receive();
         }
     }
 
+    [[nodiscard]] static std::string_view text(std::span<const std::byte> bytes) {
+        return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    }
+
 private:
+    [[nodiscard]] std::vector<std::string>
+    arguments(const std::string& directory, safety safe) const {
+        return {
+            "--port",
+            std::to_string(port_),
+            "--bind",
+            "127.0.0.1",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            safe == safety::power ? "always" : "everysec",
+            "--save",
+            "",
+            "--dir",
+            directory};
+    }
+
     struct destroyed {
         void operator()(redisContext* connection) const { redisFree(connection); }
     };
@@ -182,16 +224,33 @@ private:
     server server_;
     std::unique_ptr<redisContext, destroyed> connection_;
     std::uint64_t outstanding_ = 0;
+    std::vector<const char*> texts_;
+    std::vector<std::size_t> sizes_;
+};
+
+/// A stream. A group is one pipeline; the file is synced once a second.
+class redis_log {
+public:
+    redis_log(const std::string& directory, safety)
+        : server_{directory, safety::process} {}
+
+    void append(std::span<const std::byte> payload) {
+        server_.command({"XADD", "log", "*", "m", redis_server::text(payload)});
+    }
+    void commit() { server_.receive_all(); }
+
+private:
+    redis_server server_;
 };
 
 #endif
 
 #if RAILMQ_HAVE_NATS
 
-/// A stream in files. A commit waits for the acknowledgements of the group, which promise no sync.
-class nats_log {
+/// A server with JetStream in files, which promise no sync; a connection to it, and a stream.
+class nats_stream {
 public:
-    nats_log(const std::string& directory, safety)
+    nats_stream(const std::string& directory, jsRetentionPolicy retention)
         : port_{detail::free_port()}
         , server_{
               "nats-server",
@@ -215,6 +274,7 @@ public:
         config.Name = "log";
         config.Subjects = &subject;
         config.SubjectsLen = 1;
+        config.Retention = retention;
         // JetStream comes up a little later than the port.
         natsStatus added = NATS_ERR;
         for (int tries = 0; added != NATS_OK && tries < 100; ++tries) {
@@ -226,15 +286,18 @@ public:
         check(added);
     }
 
-    void append(std::span<const std::byte> payload) {
+    void publish(std::span<const std::byte> payload) {
         check(js_PublishAsync(
             stream_.get(), "log", payload.data(), static_cast<int>(payload.size()), nullptr));
     }
-    void commit() { check(js_PublishAsyncComplete(stream_.get(), nullptr)); }
+    /// Waits for the acknowledgements of what was published.
+    void wait() { check(js_PublishAsyncComplete(stream_.get(), nullptr)); }
 
-private:
+    [[nodiscard]] jsCtx* get() const { return stream_.get(); }
+
     static void check(natsStatus status) { require(status == NATS_OK, natsStatus_GetText(status)); }
 
+private:
     struct destroyed {
         void operator()(natsConnection* connection) const { natsConnection_Destroy(connection); }
         void operator()(jsCtx* stream) const { jsCtx_Destroy(stream); }
@@ -244,6 +307,19 @@ private:
     server server_;
     std::unique_ptr<natsConnection, destroyed> connection_;
     std::unique_ptr<jsCtx, destroyed> stream_;
+};
+
+/// A commit waits for the acknowledgements of the group.
+class nats_log {
+public:
+    nats_log(const std::string& directory, safety)
+        : stream_{directory, js_LimitsPolicy} {}
+
+    void append(std::span<const std::byte> payload) { stream_.publish(payload); }
+    void commit() { stream_.wait(); }
+
+private:
+    nats_stream stream_;
 };
 
 #endif

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #if RAILMQ_HAVE_SQLITE
 #include <sqlite3.h>
@@ -46,32 +47,41 @@ public:
     sqlite_database(const sqlite_database&) = delete;
     sqlite_database& operator=(const sqlite_database&) = delete;
     ~sqlite_database() {
-        sqlite3_finalize(statement_);
+        for (sqlite3_stmt* const statement : statements_) {
+            sqlite3_finalize(statement);
+        }
         sqlite3_close(database_);
     }
 
     void run(const char* text) { check(sqlite3_exec(database_, text, nullptr, nullptr, nullptr)); }
+    /// It is the database's, to its end.
     [[nodiscard]] sqlite3_stmt* prepare(const char* text) {
-        check(sqlite3_prepare_v2(database_, text, -1, &statement_, nullptr));
-        return statement_;
+        sqlite3_stmt* result = nullptr;
+        check(sqlite3_prepare_v2(database_, text, -1, &result, nullptr));
+        statements_.push_back(result);
+        return result;
+    }
+    /// With its own log in front, synced at each commit, or not ("NORMAL": after the loss of power
+    /// the last commits may be missing).
+    void write_ahead(bool is_synced) {
+        run("PRAGMA journal_mode=WAL");
+        run(is_synced ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL");
     }
 
 private:
     static void check(int result) { require(result == SQLITE_OK, sqlite3_errstr(result)); }
 
     sqlite3* database_ = nullptr;
-    sqlite3_stmt* statement_ = nullptr; ///< One is enough.
+    std::vector<sqlite3_stmt*> statements_;
 };
 
-/// One transaction a group. With `Full` a commit is synced; without, it is not ("NORMAL": after
-/// the loss of power the last ones may be missing).
+/// One transaction a group, synced with `Full`.
 template <bool Full>
 class sqlite_log {
 public:
     sqlite_log(const std::string& directory, safety)
         : database_{directory} {
-        database_.run("PRAGMA journal_mode=WAL");
-        database_.run(Full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL");
+        database_.write_ahead(Full);
         database_.run("CREATE TABLE log(id INTEGER PRIMARY KEY, payload BLOB)");
         insert_ = database_.prepare("INSERT INTO log(payload) VALUES(?)");
     }
@@ -129,6 +139,7 @@ public:
     lmdb_environment(const std::string& directory, unsigned flags) {
         check(mdb_env_create(&environment_));
         check(mdb_env_set_mapsize(environment_, std::size_t{16} << 30));
+        check(mdb_env_set_maxdbs(environment_, 2));
         check(mdb_env_open(environment_, directory.c_str(), flags, 0600));
     }
     lmdb_environment(const lmdb_environment&) = delete;
@@ -140,9 +151,11 @@ public:
         check(mdb_txn_begin(environment_, nullptr, flags, &transaction));
         return transaction;
     }
-    [[nodiscard]] static MDB_dbi table(MDB_txn* transaction) {
+    /// The one without a name, or one of several.
+    [[nodiscard]] static MDB_dbi table(MDB_txn* transaction, const char* name = nullptr) {
         MDB_dbi result = 0;
-        check(mdb_dbi_open(transaction, nullptr, MDB_INTEGERKEY, &result));
+        const unsigned flags = MDB_INTEGERKEY | (name != nullptr ? unsigned{MDB_CREATE} : 0U);
+        check(mdb_dbi_open(transaction, name, flags, &result));
         return result;
     }
     static void check(int result) { require(result == 0, mdb_strerror(result)); }
@@ -240,30 +253,41 @@ private:
     std::unique_ptr<rocksdb_t, destroyed<&rocksdb_close>> database_;
 };
 
-/// One write batch a group.
-class rocksdb_log {
+/// Numbers as keys, in the order of bytes.
+class rocksdb_key {
 public:
-    rocksdb_log(const std::string& directory, safety safe)
-        : database_{directory} {
+    explicit rocksdb_key(std::uint64_t number) {
+        for (std::size_t i = 0; i < text_.size(); ++i) {
+            text_[i] = static_cast<char>(number >> (8 * (text_.size() - 1 - i)));
+        }
+    }
+
+    [[nodiscard]] const char* data() const { return text_.data(); }
+    [[nodiscard]] std::size_t size() const { return text_.size(); }
+
+private:
+    std::array<char, sizeof(std::uint64_t)> text_{};
+};
+
+/// Changes that are written together.
+class rocksdb_group {
+public:
+    explicit rocksdb_group(safety safe) {
         rocksdb_writeoptions_set_sync(options_.get(), safe == safety::power ? 1 : 0);
     }
 
-    void append(std::span<const std::byte> payload) {
-        ++number_;
-        std::array<char, sizeof number_> key{};
-        for (std::size_t i = 0; i < key.size(); ++i) { // in the order of bytes
-            key[i] = static_cast<char>(number_ >> (8 * (key.size() - 1 - i)));
-        }
-        rocksdb_writebatch_put(
-            group_.get(),
-            key.data(),
-            key.size(),
-            reinterpret_cast<const char*>(payload.data()),
-            payload.size());
+    void put(std::uint64_t number, std::span<const std::byte> value) {
+        const rocksdb_key key{number};
+        const auto* const bytes = reinterpret_cast<const char*>(value.data());
+        rocksdb_writebatch_put(group_.get(), key.data(), key.size(), bytes, value.size());
     }
-    void commit() {
+    void remove(std::uint64_t number) {
+        const rocksdb_key key{number};
+        rocksdb_writebatch_delete(group_.get(), key.data(), key.size());
+    }
+    void write_to(rocksdb_database& database) {
         char* problem = nullptr;
-        rocksdb_write(database_.get(), options_.get(), group_.get(), &problem);
+        rocksdb_write(database.get(), options_.get(), group_.get(), &problem);
         rocksdb_database::check(problem);
         rocksdb_writebatch_clear(group_.get());
     }
@@ -272,11 +296,25 @@ private:
     template <auto Destroy>
     using destroyed = rocksdb_database::destroyed<Destroy>;
 
-    rocksdb_database database_;
     std::unique_ptr<rocksdb_writeoptions_t, destroyed<&rocksdb_writeoptions_destroy>> options_{
         rocksdb_writeoptions_create()};
     std::unique_ptr<rocksdb_writebatch_t, destroyed<&rocksdb_writebatch_destroy>> group_{
         rocksdb_writebatch_create()};
+};
+
+/// One write batch a group.
+class rocksdb_log {
+public:
+    rocksdb_log(const std::string& directory, safety safe)
+        : database_{directory}
+        , group_{safe} {}
+
+    void append(std::span<const std::byte> payload) { group_.put(++number_, payload); }
+    void commit() { group_.write_to(database_); }
+
+private:
+    rocksdb_database database_;
+    rocksdb_group group_;
     std::uint64_t number_ = 0;
 };
 
