@@ -19,7 +19,7 @@ struct arguments {
     std::string filter;            ///< Only tables and rows whose "id: title: row" contains this.
     std::string json;              ///< Where to write the results as JSON; empty: nowhere.
     std::string directory;         ///< Where to put files; empty: what the benchmark finds right.
-    std::uint64_t megabytes = 256; ///< How much to read again.
+    std::uint64_t megabytes = 256; ///< How much to read or open again.
 };
 
 namespace detail {
@@ -39,7 +39,8 @@ namespace detail {
         "  --json FILE         also write the results there\n"
         "  --directory DIR     where benchmarks that write files put them: on the disk that is\n"
         "                      to be measured (default: the temporary directory)\n"
-        "  --megabytes N       how much such a benchmark reads again (default 256)\n",
+        "  --megabytes N       how much such a benchmark reads or opens again (default\n"
+        "                      256)\n",
         static_cast<int>(program.size()),
         program.data());
     std::exit(status);

@@ -7,6 +7,7 @@
 #include "work_queue.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>

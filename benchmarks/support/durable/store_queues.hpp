@@ -177,12 +177,16 @@ public:
                     at{rocksdb_create_iterator(database_.get(), options_.get())};
             const rocksdb_key from{first_};
             rocksdb_iter_seek(at.get(), from.data(), from.size());
-            for (; taken_ != count; ++taken_, rocksdb_iter_next(at.get())) {
+            for (;;) {
                 require(rocksdb_iter_valid(at.get()) != 0, "not everything could be taken");
                 std::size_t size = 0;
                 keep(*rocksdb_iter_value(at.get(), &size));
                 ++deadline_;
                 group_.put(deadlines + first_ + taken_, std::as_bytes(std::span{&deadline_, 1}));
+                if (++taken_ == count) {
+                    break; // the next step could lead through all deadlines that were removed
+                }
+                rocksdb_iter_next(at.get());
             }
         }
         group_.write_to(database_);
