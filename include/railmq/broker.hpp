@@ -203,8 +203,14 @@ public:
     /// Returns when everything that has happened so far survives a loss of power: sends of
     /// producers that do not wait for it, and acknowledgements. Without a directory it does
     /// nothing. Errors: `journal_failed`, when that is not known; `io_error` to the call that
-    /// failed.
-    void sync(error_code& ec) { core().flush(storage::reached::synced, ec); }
+    /// failed; `no_space` or `memory_limit`, once, when something since the last call could not be
+    /// written for that reason (`notices::unwritten`), and all the rest survives.
+    void sync(error_code& ec) {
+        core().flush(storage::reached::synced, ec);
+        if (const errc missing = core().take_unwritten(); !ec && missing != errc{}) {
+            ec = missing;
+        }
+    }
     void sync() {
         error_code ec;
         sync(ec);

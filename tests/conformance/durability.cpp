@@ -438,6 +438,30 @@ TEST_CASE("[BR12] a refused dead letter stays, and is tried again") {
     CHECK(q.stats().delayed == 0);
 }
 
+TEST_CASE("[BR21] a sync does not confirm what found no space") {
+    world w{{.journal = {.segment_bytes = 8192, .headroom_bytes = 2048}}};
+    auto q = w.broker->queue<int>("q");
+    auto p = q.producer();
+    for (int i = 0; i != 20; ++i) {
+        p.send(i);
+    }
+    auto c = q.consumer();
+    w.disk.set_capacity(1); // from here on nothing more, not even what was kept for this
+    error_code ec;
+    for (int i = 0; i != 2000 && w.count<railmq::notices::unwritten>() == 0; ++i) {
+        c.try_receive()->release();
+    }
+    REQUIRE(w.count<railmq::notices::unwritten>() != 0);
+    w.broker->sync(ec);
+    CHECK(ec == errc::no_space);
+    w.broker->sync(ec);
+    CHECK_FALSE(ec); // what it spoke of, it has said
+    w.disk.set_capacity(~std::uint64_t{0});
+    c.try_receive()->ack();
+    w.broker->sync(ec);
+    CHECK_FALSE(ec);
+}
+
 TEST_CASE("[BR14] a wall clock that was set back makes nothing wait longer than it was told to") {
     simulated_disk disk{1};
     {
@@ -479,7 +503,8 @@ TEST_CASE("[BR21][T20] a sync that failed once is never believed again") {
     CHECK(left.size() <= 3); // the third may be there: it was never confirmed
 }
 
-TEST_CASE("[BX06][T10][D77] a full disk refuses sends and takes acks, and sends go on by themselves") {
+TEST_CASE(
+    "[BX06][T10][D77] a full disk refuses sends and takes acks, and sends go on by themselves") {
     world w{{.journal = {.segment_bytes = 256 << 10, .headroom_bytes = 64 << 10}}};
     auto q = w.broker->queue<std::string>("q");
     auto p = q.producer();
@@ -532,8 +557,14 @@ TEST_CASE("[BX15] no name becomes a path") {
     world w;
     const std::string long_one(300, 'a');
     for (const std::string& name :
-         {std::string{}, std::string{"."}, std::string{".."}, std::string{"../x"},
-          std::string{"a/b"}, std::string{"a\\b"}, std::string{"C:x"}, std::string{"a\0b", 3},
+         {std::string{},
+          std::string{"."},
+          std::string{".."},
+          std::string{"../x"},
+          std::string{"a/b"},
+          std::string{"a\\b"},
+          std::string{"C:x"},
+          std::string{"a\0b", 3},
           long_one}) {
         CHECK_THROWS_AS(w.broker->queue<int>(name), railmq::system_error);
     }
@@ -544,8 +575,9 @@ TEST_CASE("[BX15] no name becomes a path") {
     CHECK(w.values_in("A") == std::vector{1});
     CHECK(w.values_in("a") == std::vector{2});
     CHECK(w.values_in("con") == std::vector{3});
-    CHECK(w.broker->names() ==
-          std::vector<std::string>{"A", "A.dead", "a", "a.dead", "con", "con.dead"});
+    CHECK(
+        w.broker->names() ==
+        std::vector<std::string>{"A", "A.dead", "a", "a.dead", "con", "con.dead"});
 }
 
 TEST_CASE("a second broker is refused, with the owner's process") {
@@ -571,13 +603,16 @@ TEST_CASE("a queue is reopened as what it was") {
         return error_code{};
     };
     CHECK(code_of([&] { (void)w.broker->queue<std::string>("q"); }) == errc::type_mismatch);
-    CHECK(code_of([&] { (void)w.broker->queue<int>("q", {.max_length = 11}); }) ==
-          errc::options_mismatch);
-    CHECK(code_of([&] { (void)w.broker->queue<std::unique_ptr<int>>("p"); }) ==
-          errc::invalid_argument);
+    CHECK(code_of([&] {
+              (void)w.broker->queue<int>("q", {.max_length = 11});
+          }) == errc::options_mismatch);
+    CHECK(code_of([&] {
+              (void)w.broker->queue<std::unique_ptr<int>>("p");
+          }) == errc::invalid_argument);
     CHECK(w.broker->queue<int>("q").options().max_length == 10);
-    CHECK(w.broker->queue<int>("q", {.max_length = 10, .ack_timeout = 5s}).options().ack_timeout ==
-          5s);
+    CHECK(
+        w.broker->queue<int>("q", {.max_length = 10, .ack_timeout = 5s}).options().ack_timeout ==
+        5s);
     CHECK(w.broker->find_queue<int>("q.dead").has_value());
     CHECK_FALSE(w.broker->find_queue<int>("p").has_value());
 }
@@ -687,8 +722,9 @@ TEST_CASE("what cannot be encoded is refused, and nothing has changed") {
 }
 
 TEST_CASE("a journal stays as short as what is in it, with a message that nobody takes") {
-    world w{{.durability = durability::accepted,
-             .journal = {.segment_bytes = 32 << 10, .headroom_bytes = 4 << 10}}};
+    world w{
+        {.durability = durability::accepted,
+         .journal = {.segment_bytes = 32 << 10, .headroom_bytes = 4 << 10}}};
     for (int run = 0; run < 8; ++run) {
         w.broker->queue<int>("stuck").producer().send(run);
         auto q = w.broker->queue<std::string>("busy");

@@ -316,7 +316,14 @@ public:
     }
     /// From then on nothing is kept any more, and nobody minds.
     [[nodiscard]] bool is_journal_closed() const noexcept { return is_journal_closed_.load(); }
-    void count_unwritten() noexcept { unwritten_.fetch_add(1); }
+    void count_unwritten(errc why) noexcept {
+        unwritten_why_.store(static_cast<int>(why));
+        unwritten_.fetch_add(1);
+    }
+    /// Why something could not be written since this was last asked; or nothing.
+    [[nodiscard]] errc take_unwritten() noexcept {
+        return static_cast<errc>(unwritten_why_.exchange(0));
+    }
     [[nodiscard]] std::uint64_t unwritten() const noexcept { return unwritten_.load(); }
 
     // Names
@@ -755,6 +762,7 @@ private:
     std::shared_ptr<storage::broker_journal> journal_;
     storage::recovery_report report_;
     typename Runtime::template atomic<std::uint64_t> unwritten_{0};
+    typename Runtime::template atomic<int> unwritten_why_{0};
     typename Runtime::template atomic<bool> is_journal_closed_{false};
 
     mutable typename Runtime::mutex names_mutex_{};

@@ -548,7 +548,7 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
         owner.want_space();
     }
     if (ec) {
-        owner.count_unwritten();
+        owner.count_unwritten(static_cast<errc>(ec.value()));
         for (const part& p : parts) {
             p.queue->kept_->not_written();
         }
