@@ -470,7 +470,8 @@ private:
         }
         if (!ec) {
             all.resize(static_cast<std::size_t>(size));
-            all.resize(read_at(file, 0, all, ec));
+            const std::size_t read = read_at(file, 0, all, ec);
+            all.erase(all.begin() + static_cast<std::ptrdiff_t>(read), all.end());
         }
         if (ec && ec != errc::journal_corrupt) {
             ec = cause(ec);
