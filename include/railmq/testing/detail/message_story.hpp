@@ -262,8 +262,9 @@ private:
         stay& s = is_move_undone ? *before : now;
         if (change == last_change::other) {
             s.failures.maybe_add();
-        } else if (change == last_change::stall) {
-            s.stalls.maybe_take();
+        }
+        if (change == last_change::stall || is_move_undone) {
+            s.stalls.maybe_take(); // which may be what it died of
         }
         s.crashes.maybe_add();
         s.is_rejected = false;
