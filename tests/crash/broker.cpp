@@ -849,7 +849,8 @@ private:
         switch (below(5)) {
         case 0: return durability::accepted;
         case 1: return durability::written;
-        case 2: return durability::interval(std::chrono::milliseconds(below(3'000)));
+        // Not 0: that sync comes with the broker's next call, before what the call does.
+        case 2: return durability::interval(std::chrono::milliseconds(1 + below(3'000)));
         default: return durability::synced;
         }
     }
@@ -1118,11 +1119,19 @@ private:
             if (done) {
                 r_.be(h.about.message, gone);
             } else {
-                r_.messages[h.about.message] = before;
+                no_doubt(r_.messages[h.about.message], before);
             }
         }
         record_event(done ? e.kind : event_kind::refused, e);
         return done;
+    }
+    /// It was not acknowledged; but it may have moved meanwhile, since its deadline had passed.
+    static void no_doubt(known_message& m, const known_message& before) {
+        if ((m.now & gone) == 0) {
+            m.written &= ~gone | before.written;
+            m.synced &= ~gone | before.synced;
+            m.during &= ~gone | before.during;
+        }
     }
     /// It is being acknowledged: whether it was is not known until the call returns.
     void in_doubt(const held& h) {
