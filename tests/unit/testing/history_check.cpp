@@ -195,6 +195,10 @@ const std::vector<good_history>& good_histories() {
             sent(1), out(1, 1, 1, 0s), expired(1, 30s), dead(1, death_reason::max_stalls, 30s),
             crashed(31s), reopened(32s), out(1, 2, 2, 32s), ack(1, 2, 33s)},
             queues({.max_stalls = 1})},
+        {"a drop after a passed deadline, of which a crash undid both", {
+            sent(1), out(1, 1, 1, 0s), expired(1, 30s), dropped(1, death_reason::max_stalls, 30s),
+            crashed(31s), reopened(32s), out(1, 2, 2, 32s), ack(1, 2, 33s)},
+            queues({.max_stalls = 1})},
         {"a death that a crash did not undo", {
             sent(1), out(1, 1, 1, 0s), reject(1, 1, 1s), dead(1, death_reason::rejected, 1s),
             crashed(1s), reopened(2s), in("q.dead", left(1))}},

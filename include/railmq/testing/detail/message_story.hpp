@@ -263,7 +263,7 @@ private:
         if (change == last_change::other) {
             s.failures.maybe_add();
         }
-        if (change == last_change::stall || is_move_undone) {
+        if (change == last_change::stall || is_move_undone || fate == whereabouts::dropped) {
             s.stalls.maybe_take(); // which may be what it died of
         }
         s.crashes.maybe_add();
