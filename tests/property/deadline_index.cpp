@@ -673,7 +673,8 @@ TEST_CASE("deadline_index: an arm that fails for want of memory changes nothing"
         }
     });
     CHECK(holds);
-    CHECK(failures > 10'000);
+    // With sanitizers there are 25 runs only, of about 70 to 2,000 failures each.
+    CHECK(failures > 1'000);
     CHECK(successes > 10'000);
 }
 
