@@ -7,6 +7,8 @@ namespace railmq::core {
 
 /// Where payloads come from that have left memory, since they are in a journal as well. What is
 /// left of such a payload in its place is a value that owns nothing.
+///
+/// Thread safety: called with the queue's lock held; it must not call the machine.
 template <class Sync>
 class payload_source {
 public:

@@ -25,23 +25,33 @@ public:
     /// Whether payloads should leave.
     [[nodiscard]] bool is_tight() const noexcept { return budget_.is_tight(); }
     [[nodiscard]] std::uint64_t count() const noexcept { return absent_.size(); }
-    [[nodiscard]] bool contains(std::uint64_t id) const noexcept { return absent_.contains(id); }
-
-    /// A message is new, with its payload.
-    void add_present(std::size_t bytes) noexcept {
-        budget_.charge_payload(bytes);
-        present_ += bytes;
+    [[nodiscard]] bool contains(std::uint64_t id) const noexcept {
+        return !absent_.empty() && absent_.contains(id);
     }
-    /// A message is known, without its payload.
-    void add_absent(std::uint64_t id) { absent_.insert(id); }
-    void remove(std::uint64_t id, std::size_t bytes) noexcept {
-        if (!absent_.erase(id)) {
+
+    /// New messages have so many bytes, with their payloads.
+    void add_present(std::size_t bytes) noexcept {
+        if (bytes != 0) {
+            budget_.charge_payload(bytes);
+            present_ += bytes;
+        }
+    }
+    /// Messages have left that had so many bytes, and their payloads.
+    void remove_present(std::size_t bytes) noexcept {
+        if (bytes != 0) {
             release(bytes);
         }
     }
+    /// A message is known, without its payload.
+    void add_absent(std::uint64_t id) { absent_.insert(id); }
+    /// A message has left. False: its payload was present, and that is for the caller to count, for
+    /// many at once, since the budget is shared with other threads.
+    [[nodiscard]] bool remove_absent(std::uint64_t id) noexcept {
+        return !absent_.empty() && absent_.erase(id);
+    }
     /// It takes another number of bytes now.
     void resize(std::uint64_t id, std::size_t from, std::size_t to) noexcept {
-        if (!absent_.contains(id)) {
+        if (!contains(id)) {
             release(from);
             add_present(to);
         }

@@ -251,12 +251,16 @@ private:
                p.at->load().state() != core::slot_state::empty;
     }
     void count_payloads(machine_type& m) noexcept {
+        std::size_t stored = 0;
         for (const auto& [id, bytes] : stored_) {
-            absent_.add_present(bytes);
+            stored += bytes;
         }
+        std::size_t taken = 0;
         for (const auto& [id, where] : taken_) {
-            absent_.remove(id, where.bytes());
+            taken += absent_.remove_absent(id) ? 0 : where.bytes();
         }
+        absent_.add_present(stored);
+        absent_.remove_present(taken);
         if (absent_.is_tight()) {
             for (const auto& [id, bytes] : stored_) {
                 let_go(m, place_of(m, id));
