@@ -138,6 +138,7 @@ struct message_story {
 
     whereabouts fate = whereabouts::waiting;
     last_change change = last_change::none; ///< What the present life of the broker did last.
+    bool is_of_stall = false;               ///< What came before that was a passed deadline.
     std::size_t changed = no_event;
     bool may_have_moved = false; ///< Unseen, while the broker was opened again.
     std::size_t remains = no_event;
@@ -189,6 +190,7 @@ struct message_story {
     }
     void set_fate(whereabouts f, std::size_t event) noexcept {
         fate = f;
+        is_of_stall = change == last_change::stall;
         change = last_change::other;
         changed = event;
     }
@@ -263,7 +265,8 @@ private:
         if (change == last_change::other) {
             s.failures.maybe_add();
         }
-        if (change == last_change::stall || is_move_undone || fate == whereabouts::dropped) {
+        const bool is_death = is_move_undone || fate == whereabouts::dropped;
+        if (change == last_change::stall || (is_death && is_of_stall)) {
             s.stalls.maybe_take(); // which may be what it died of
         }
         s.crashes.maybe_add();
