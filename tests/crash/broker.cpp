@@ -849,8 +849,7 @@ private:
         switch (below(5)) {
         case 0: return durability::accepted;
         case 1: return durability::written;
-        // Not 0: that sync comes with the broker's next call, before what the call does.
-        case 2: return durability::interval(std::chrono::milliseconds(1 + below(3'000)));
+        case 2: return durability::interval(std::chrono::milliseconds(below(3'000)));
         default: return durability::synced;
         }
     }
@@ -860,8 +859,12 @@ private:
         case railmq::durability_level::written: r_.all_written(); break;
         case railmq::durability_level::interval:
             r_.all_written();
+            // One that is due at once comes with the next call, before what that does, and is the
+            // last one to come: what it has synced is not counted upon.
             r_.sync_due =
-                std::min(r_.sync_due, railmq::saturating_add(sim_.now(), level.interval()));
+                level.interval() == duration::zero()
+                    ? railmq::never
+                    : std::min(r_.sync_due, railmq::saturating_add(sim_.now(), level.interval()));
             break;
         case railmq::durability_level::synced: r_.all_synced(); break;
         }
