@@ -191,7 +191,8 @@ public:
 
     /// Closes every queue and every handle: sends fail, waiting calls end with `closed`, deliveries
     /// can still be read. What is in the queues is gone with the last handle. Returns how many
-    /// messages were not settled. Closing again does nothing and returns 0.
+    /// messages were not settled. Closing again does nothing and returns 0, while another thread is
+    /// closing as well.
     std::uint64_t close() noexcept;
     /// Takes no more sends but those of its own plain handlers, whose work would be lost otherwise,
     /// lets consumers empty the queues for at most that long, then closes.
@@ -332,11 +333,13 @@ void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, 
 
 template <class Runtime>
 std::uint64_t basic_broker<Runtime>::close() noexcept {
-    if (core_ == nullptr || core_->is_closed()) {
+    // Only who closes the queues may close the journal: what they still write must be kept.
+    const auto all = core_ != nullptr ? core_->close() : std::nullopt;
+    if (!all) {
         return 0;
     }
     std::uint64_t left = 0;
-    for (const auto& q : core_->close()) {
+    for (const auto& q : *all) {
         left += q->locked([](auto& m, time_point now, auto& fx) {
             m.list_held(fx);
             return m.close_queue(errc::closed, true, now, fx);

@@ -6,6 +6,7 @@
 
 #include "conformance/balance.hpp"
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <algorithm>
 #include <array>
@@ -113,6 +114,55 @@ TEST_CASE("[BR03] a graceful close waits for the consumer that is at work") {
     error_code ec;
     q.producer().send(11, ec);
     CHECK(ec == errc::closed);
+}
+
+TEST_CASE("[BR03] two threads that close at once keep what was accepted meanwhile") {
+    const railmq::test::scratch_directory place;
+    const auto open = [&] {
+        return railmq::broker{
+            {.directory = place.path,
+             .durability = railmq::durability::accepted,
+             .journal = {.segment_bytes = 64 << 10, .headroom_bytes = 4 << 10}}};
+    };
+    std::uint64_t accepted = 0;
+    for (int round = 0; round < 60; ++round) {
+        railmq::broker b = open();
+        for (int i = 0; i < 20; ++i) { // so that closing takes a while
+            (void)b.queue<int>("before." + std::to_string(i), {.dead_letter = railmq::discard});
+        }
+        auto q = b.queue<int>("q");
+        std::atomic<bool> is_sending{false};
+        error_code last;
+        std::thread sender{[&] {
+            auto p = q.producer();
+            for (p.send(1, last); !last; p.send(1, last)) {
+                ++accepted;
+                is_sending = true;
+            }
+        }};
+        std::thread opener{[&] { // holds up those who close, between their steps
+            try {
+                for (;;) {
+                    (void)b.queue<int>("q");
+                }
+            } catch (const railmq::system_error&) {
+            }
+        }};
+        std::atomic<int> closing{0};
+        const auto close = [&] {
+            ++closing;
+            wait_until_true([&] { return closing == 2 && is_sending; });
+            b.close();
+        };
+        std::thread other{close};
+        close();
+        other.join();
+        opener.join();
+        sender.join();
+        CHECK(last == errc::closed);
+    }
+    railmq::broker b = open();
+    CHECK(b.queue<int>("q").stats().ready == accepted);
 }
 
 TEST_CASE("[BR13] a thread that waits is woken for the earliest delayed message") {
@@ -290,9 +340,8 @@ TEST_CASE("[BR25] a broker destroyed under threads that wait ends their calls") 
         q.producer().send("full");
         threads.emplace_back([&, p = q.producer()]() mutable { p.send("x", results[0]); });
         auto other = broker->queue<std::string>("other");
-        threads.emplace_back([&, c = other.consumer()]() mutable {
-            got[1] = c.receive(results[1]).has_value();
-        });
+        threads.emplace_back(
+            [&, c = other.consumer()]() mutable { got[1] = c.receive(results[1]).has_value(); });
         threads.emplace_back([&, c = other.consumer()]() mutable {
             got[2] = c.receive(1h, results[2]).has_value();
         });

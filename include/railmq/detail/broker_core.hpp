@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -419,14 +420,16 @@ public:
         }
     }
 
-    /// From now on nothing can be opened. Returns what there is, to the first caller alone.
-    [[nodiscard]] std::vector<std::shared_ptr<queue_type>> close() {
+    /// From now on nothing can be opened. Returns what there is, to the first caller alone; nothing
+    /// to the others, who must leave the rest of closing to it.
+    [[nodiscard]] std::optional<std::vector<std::shared_ptr<queue_type>>> close() {
         std::lock_guard guard{names_mutex_};
+        if (std::exchange(closed_, true)) {
+            return std::nullopt;
+        }
         std::vector<std::shared_ptr<queue_type>> all;
-        if (!std::exchange(closed_, true)) {
-            for (const auto& [name, queue] : names_) {
-                all.push_back(queue);
-            }
+        for (const auto& [name, queue] : names_) {
+            all.push_back(queue);
         }
         return all;
     }
