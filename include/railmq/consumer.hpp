@@ -359,13 +359,10 @@ bool basic_consumer<T, Runtime>::receive_slow(
     const auto attempt = [&](bool and_wait) {
         return q.locked_and_current([&](auto& m, time_point now, auto& fx) {
             fx.wanted_at = &record;
-            core::lease<Runtime> l;
-            std::uint32_t n = 0;
-            while (n < bounded && m.take(s, now, fx, l)) {
-                sink.add(l);
-                ++n;
-            }
-            if (n != 0) {
+            const auto add = [&](const core::lease<Runtime>& l, std::uint32_t n) {
+                sink.add(l, n);
+            };
+            if (m.take_some(s, bounded, now, fx, add) != 0) {
                 return step::got;
             }
             if (m.is_drained() || !s.is_open.load(std::memory_order_relaxed)) {

@@ -238,8 +238,9 @@ private:
         std::uint64_t& record,
         error_code& ec);
     /// Sends as many as there is room for, in records of many messages; moves `it` behind them.
-    template <class Iterator, class End>
-    std::size_t send_run(Iterator& it, const End& end, std::uint64_t& record);
+    template <class Iterator, class End, class Forward>
+    std::size_t
+    send_rows(Iterator& it, const End& end, Forward&& forward_element, std::uint64_t& record);
     /// Waits until everything up to that record is as safe as this producer wants it.
     void confirm(std::uint64_t record, error_code& ec) {
         if (owner_->confirm(record, durability_, ec)) {

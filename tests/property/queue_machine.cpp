@@ -22,6 +22,7 @@
 #include <optional>
 #include <ostream>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -421,9 +422,9 @@ class world {
         return f(fx);
     }
     void finish(effects& fx) {
-        for (const auto& p : fx.endings) {
-            machine_.end_payload(p);
-            machine_.free_ended(p);
+        for (const auto& e : fx.endings) {
+            machine_.end_payloads(e);
+            machine_.free_ended(e);
         }
         for (const railmq::notice& n : fx.notices) {
             listen(n);
@@ -525,6 +526,13 @@ public:
                 handles_.erase(handles_.begin() + static_cast<std::ptrdiff_t>(i));
             }
             break;
+        case 22: send_row(1 + pick(s.a, 5)); break;
+        case 23:
+            if (!holders_.empty()) receive_row(pick(s.a, holders_.size()), 1 + pick(s.b, 5));
+            break;
+        case 24:
+            if (!holders_.empty()) ack_row(pick(s.a, holders_.size()));
+            break;
         default:
             if (!holders_.empty()) {
                 const std::size_t h = pick(s.a, holders_.size());
@@ -587,6 +595,109 @@ private:
         if (e != errc{}) {
             std::destroy_at(p);
         }
+    }
+
+    /// Messages of which nothing is to be said, stored in one go as far as there is room.
+    void send_row(std::size_t n) {
+        if (!machine_.has_rows() || listens_) {
+            return;
+        }
+        std::vector<std::size_t> numbers;
+        while (numbers.size() != n && model_.has_room(1, 1)) {
+            numbers.push_back(model_.all.size());
+            RC_ASSERT(model_.send(1, {}, 0ns, {}, now_) == errc{});
+        }
+        departures_.resize(model_.all.size());
+        const std::vector<std::byte> bytes(n);
+        std::vector<std::size_t> ends;
+        for (std::size_t i = 1; i <= n; ++i) {
+            ends.push_back(i);
+        }
+        errc failed{};
+        std::size_t made = 0;
+        const auto make = [&](std::size_t i, void* at) {
+            auto* p = ::new (at) parcel{static_cast<int>(numbers.at(i)), 1};
+            made += p != nullptr ? 1 : 0;
+        };
+        const std::uint64_t first = machine_.ring().tail();
+        const std::size_t stored = act([&](auto& fx) {
+            return machine_.store_row({bytes, ends}, make, now_, fx, failed);
+        });
+        RC_ASSERT(stored == numbers.size());
+        RC_ASSERT(made == stored);
+        RC_ASSERT(failed == (stored == n ? errc{} : errc::queue_full));
+        for (std::size_t i = 0; i != stored; ++i) {
+            RC_ASSERT(numbers_.emplace(first + i, numbers[i]).second);
+        }
+        act([&](auto& fx) { machine_.serve(now_, fx); });
+    }
+
+    /// Many for the first time in one go. Their leases end at one moment, so only such as end in
+    /// the order in which they were sent.
+    void receive_row(std::size_t h, std::size_t max) {
+        std::vector<std::size_t> expected;
+        while (expected.size() != max) {
+            const auto next = model_.next();
+            const bool is_line = next && model_.all[*next].tag == 0 &&
+                                 model_.all[*next].expires == never &&
+                                 model_.options.order == delivery_order::fifo &&
+                                 (expected.empty() || *next > expected.back());
+            if (!is_line || !model_.take(h, now_)) {
+                break;
+            }
+            expected.push_back(*next);
+        }
+        if (expected.empty()) {
+            return;
+        }
+        std::vector<lease_type> leases;
+        const auto got = act([&](auto& fx) {
+            return machine_.take_some(
+                *holders_[h], expected.size(), now_, fx, [&](const auto& first, std::uint32_t n) {
+                    railmq::core::for_each_in_row(
+                        first, n, [&](const auto& l) { leases.push_back(l); });
+                });
+        });
+        RC_ASSERT(got == expected.size());
+        RC_ASSERT(leases.size() == got);
+        for (std::size_t i = 0; i != leases.size(); ++i) {
+            RC_ASSERT(number_at(leases[i]) == expected[i]);
+            RC_ASSERT(leases[i].word.tag() == 1U);
+            RC_ASSERT(handed_out_.insert(expected[i]).second);
+            handles_.push_back({expected[i], h, leases[i]});
+        }
+    }
+
+    /// All that a consumer has, as `ack_all` does it.
+    void ack_row(std::size_t h) {
+        std::vector<lease_type> leases;
+        std::vector<handle> others;
+        for (const handle& x : handles_) {
+            const bool is_mine =
+                x.holder == h && !x.is_stale && model_.is_current(x.message, x.at.word.tag());
+            if (is_mine) {
+                leases.push_back(x.at);
+                model_.end_lease(model_.all[x.message]);
+                ++model_.sums.acked;
+                model_.depart(model_.all[x.message]);
+            } else {
+                others.push_back(x);
+            }
+        }
+        if (leases.empty()) {
+            return;
+        }
+        handles_ = std::move(others);
+        act([&](auto& fx) {
+            const std::span all{leases};
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                i += machine_.ack_row(all.subspan(i), fx);
+                if (i < all.size()) {
+                    RC_ASSERT(machine_.settle(all[i], {}, now_, fx));
+                }
+            }
+            machine_.on_settled(*holders_[h], now_, fx);
+        });
     }
 
     void receive(std::size_t h) {
@@ -864,7 +975,7 @@ rc::Gen<step> any_step() {
         [](int what, int a, int b) {
             return step{what, a, b};
         },
-        rc::gen::inRange(0, 23),
+        rc::gen::inRange(0, 26),
         rc::gen::inRange(0, 1'000),
         rc::gen::inRange(0, 1'000));
 }

@@ -16,8 +16,23 @@
 
 namespace railmq::core {
 
-/// That a message's state is another now, for a journal. What it is, the message itself tells when
-/// the call that changed it is over; what lay in between, nobody needs to know.
+/// Payloads as a journal takes them: behind each other, each behind its size; and where each ends.
+struct encoded_row {
+    std::span<const std::byte> bytes{};
+    std::span<const std::size_t> ends{};
+
+    [[nodiscard]] std::size_t begin_of(std::size_t i) const noexcept {
+        return i == 0 ? 0 : ends[i - 1];
+    }
+    /// Those of `n` messages from the i-th on.
+    [[nodiscard]] std::span<const std::byte> of(std::size_t i, std::size_t n) const noexcept {
+        return n == 0 ? bytes.first(0) : bytes.subspan(begin_of(i), ends[i + n - 1] - begin_of(i));
+    }
+};
+
+/// That a message's state is another now, for a journal; or that of messages with ids in a row,
+/// which are all plain. What it is, the message itself tells when the call that changed it is over;
+/// what lay in between, nobody needs to know.
 struct message_change {
     enum class kind : std::uint8_t {
         stored,  ///< It is new here.
@@ -28,6 +43,18 @@ struct message_change {
     std::uint64_t public_id = 0;
     kind what = kind::stored;
     std::span<const std::byte> payload{}; ///< Of one that was stored: its bytes.
+    std::uint64_t count = 1;
+    const encoded_row* row = nullptr; ///< Of many that were stored: where their bytes are,
+    std::size_t row_from = 0;         ///< from this one on.
+};
+
+/// Messages whose payloads are to be ended, in slots in a row; or one that was moved aside. Once
+/// its payload has ended, a place in line may be gone with its chunk.
+template <class Sync>
+struct ending {
+    place<Sync> first{};
+    bool is_aside = false;
+    std::uint32_t count = 1;
 };
 
 /// What the machine wants done once its lock is released: it decides, and calls nobody itself.
@@ -52,9 +79,9 @@ struct effects {
     std::vector<notice> notices{};
     boost::container::small_vector<waiter*, 8> completed{};
     /// Payloads to end: their slots are in state `settling`, and nobody else touches them.
-    boost::container::small_vector<place<Sync>, 8> endings{};
+    boost::container::small_vector<ending<Sync>, 4> endings{};
     std::vector<std::stop_source> stops{};
-    boost::container::small_vector<message_change, 8> changes{}; ///< In the order they happened.
+    boost::container::small_vector<message_change, 4> changes{}; ///< In the order they happened.
     /// The bytes of whatever is stored next: they are made before anything can change.
     std::span<const std::byte> encoded{};
     /// The record that the changes were written in, or the last one before, if there were none; 0

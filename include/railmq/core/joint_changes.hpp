@@ -59,30 +59,6 @@ public:
         std::unique_ptr<message_details> details;
         return store_message(payload, props, details, now, true, fx, id);
     }
-    /// Stores messages of one producer, one after the other, as `queue_machine::send` does: the
-    /// payloads that `next(i)` makes, up to the first that cannot be stored. Returns how many;
-    /// whoever waits is served afterwards.
-    template <class Next>
-    [[nodiscard]] std::size_t
-    store_run(std::size_t n, Next&& next, time_point now, effects_type& fx, errc& failed) {
-        std::size_t i = 0;
-        for (; i != n && failed == errc{}; ++i) {
-            std::unique_ptr<railmq::properties> none;
-            std::unique_ptr<message_details> details;
-            std::uint64_t id = 0;
-            next(i, [&](void* payload) {
-                const std::uint64_t size =
-                    options_.max_bytes == unlimited ? 0 : store_.ops().bytes(payload);
-                if (options_.overflow != overflow_policy::drop_oldest && !has_room(1, size)) {
-                    failed = errc::queue_full; // it may wait; only then is it refused
-                    return false;
-                }
-                failed = store_message(payload, none, details, now, false, fx, id);
-                return failed == errc{};
-            });
-        }
-        return failed == errc{} ? i : i - 1;
-    }
     /// Whether an acknowledgement of that lease would settle it now.
     [[nodiscard]] bool can_ack(const lease_type& l) {
         std::lock_guard guard{l.holder->lock};

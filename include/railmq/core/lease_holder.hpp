@@ -98,4 +98,12 @@ struct lease {
     [[nodiscard]] explicit operator bool() const noexcept { return word != slot_word{}; }
 };
 
+/// Calls `f(lease)` for that one and those in the `count - 1` slots behind it.
+template <class Sync, class F>
+void for_each_in_row(lease<Sync> l, std::uint32_t count, F&& f) {
+    for (; count != 0; --count, l.at = slot_after(l.at, 1, l.in->stride)) {
+        f(l);
+    }
+}
+
 } // namespace railmq::core

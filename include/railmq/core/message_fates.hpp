@@ -135,6 +135,18 @@ protected:
                  is_new ? fx.encoded : std::span<const std::byte>{}});
         }
     }
+    /// The same of messages with ids in a row, which have no details.
+    static void
+    list_row(effects_type& fx, std::uint64_t first, std::uint64_t n, message_change::kind what) {
+        if (!fx.changes.empty()) {
+            message_change& last = fx.changes.back();
+            if (last.what == what && last.id == last.public_id && last.id + last.count == first) {
+                last.count += n;
+                return;
+            }
+        }
+        fx.changes.push_back({first, first, what, {}, n});
+    }
     bool report_stale(place_type p, time_point now, effects_type& fx) {
         ++totals_.stale_settlements;
         note<notices::stale>(fx, p, now);
@@ -389,7 +401,7 @@ protected:
             return;
         }
         store_.set_state(p, slot_state::settling);
-        fx.endings.push_back(p); // user code: runs once the lock is released
+        fx.endings.push_back({p, p.in->aside}); // user code: runs once the lock is released
     }
 
     void cancel_timers(message_details& d) noexcept {

@@ -72,19 +72,26 @@ public:
         }
     }
 
-    /// Ends a payload that `effects::endings` named; without the lock.
-    void end_payload(place_type p) noexcept {
-        if (store_.ops().destroy != nullptr) {
-            store_.ops().destroy(store_.payload(p));
-        }
-        if (!p.in->aside) {
-            p.at->store(slot_word{slot_state::done});
+    /// Ends payloads that `effects::endings` names; without the lock.
+    void end_payloads(const ending<Sync>& e) noexcept {
+        const payload_ops& ops = store_.ops();
+        const std::size_t stride = e.first.in->stride;
+        auto* at = e.first.at;
+        for (std::uint32_t left = e.count; left != 0; --left) {
+            auto* const behind = slot_after(at, 1, stride);
+            if (ops.destroy != nullptr) {
+                ops.destroy(ring_.payload(at));
+            }
+            if (!e.is_aside) {
+                at->store(slot_word{slot_state::done});
+            }
+            at = behind;
         }
     }
-    /// Then, with the lock: frees its place.
-    void free_ended(place_type p) noexcept {
-        if (p.in->aside) {
-            store_.free_place(p);
+    /// Then, with the lock: frees the place of one that was moved aside.
+    void free_ended(const ending<Sync>& e) noexcept {
+        if (e.is_aside) {
+            store_.free_place(e.first);
         }
     }
 

@@ -16,6 +16,9 @@ public:
     /// this is asked again.
     [[nodiscard]] virtual bool bring_back(place<Sync> p) noexcept = 0;
 
+    /// Whether none has left.
+    [[nodiscard]] virtual bool has_all() const noexcept = 0;
+
 protected:
     ~payload_source() = default;
 };

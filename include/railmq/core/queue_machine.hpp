@@ -4,9 +4,9 @@
 #include <railmq/config.hpp>
 #include <railmq/core/consumer_board.hpp>
 #include <railmq/core/effects.hpp>
-#include <railmq/core/joint_changes.hpp>
 #include <railmq/core/lease_holder.hpp>
 #include <railmq/core/message_details.hpp>
+#include <railmq/core/message_rows.hpp>
 #include <railmq/core/payload_source.hpp>
 #include <railmq/core/waiters.hpp>
 #include <railmq/model/queue_options.hpp>
@@ -36,8 +36,8 @@ namespace railmq::core {
 /// Thread safety: call with the queue's lock held. Random numbers come from an engine seeded at
 /// construction, so equal seeds and calls give equal decisions.
 template <class Sync>
-class queue_machine : public joint_changes<Sync> {
-    using base = joint_changes<Sync>;
+class queue_machine : public message_rows<Sync> {
+    using base = message_rows<Sync>;
 
 public:
     using holder_type = lease_holder<Sync>;
@@ -162,13 +162,21 @@ public:
 
     /// Hands one message to `h`, if there is one that it may have.
     [[nodiscard]] bool take(holder_type& h, time_point now, effects_type& fx, lease_type& out) {
-        const bool got = take_next(h, now, fx, out);
-        if (got && (!senders_.empty() || closed_)) {
+        const auto add = [&](const lease_type& l, std::uint32_t) { out = l; };
+        return take_some(h, 1, now, fx, add) != 0;
+    }
+    /// Hands up to `max` messages to `h`: calls `add(first lease, count)` for those whose slots are
+    /// in a row. It must not throw. Returns how many.
+    template <class Add>
+    std::uint64_t
+    take_some(holder_type& h, std::uint64_t max, time_point now, effects_type& fx, Add&& add) {
+        const std::uint64_t n = take_next(h, max, now, fx, add);
+        if (n != 0 && (!senders_.empty() || closed_)) {
             serve(now, fx); // there is room now, or this was the last one
         } else {
             update_gates(); // looking for it has closed one
         }
-        return got;
+        return n;
     }
 
     /// Queues a receive. False: a message is being published this moment, or the last one of a
@@ -624,9 +632,6 @@ public:
         serve(now, fx);
     }
 
-    /// Where payloads are read from that are not in memory; it outlives the machine.
-    void read_payloads_from(payload_source<Sync>& source) noexcept { source_ = &source; }
-
     void set_dead_letter(dead_letter_target target) { options_.dead_letter = std::move(target); }
 
     // Looking
@@ -662,11 +667,11 @@ private:
     using base::aborted_, base::arm_lease, base::board_, base::closed_, base::delayed_,
           base::delayed_accepted_, base::die, base::dying_, base::end_lease,
           base::end_payload_or_free, base::end_stop, base::fail, base::fill, base::fire,
-          base::give_back, base::hand_out, base::is_blocked_by_order, base::is_current,
+          base::give_back, base::is_blocked_by_order, base::is_current,
           base::is_dying, base::is_late_but_first, base::is_ready, base::lease_deadline,
           base::leave, base::lifetimes_, base::name_, base::new_line_lease_,
           base::next_line_lease, base::note_activated, base::options_, base::parked_,
-          base::pass_line_lease, base::pick, base::put_off, base::refuse, base::relocated_,
+          base::pass_line_lease, base::refuse, base::relocated_,
           base::replace_drained, base::report_stale, base::revoke, base::ring_, base::store_,
           base::store_message, base::take_out, base::timers_, base::totals_;
     // clang-format on
@@ -711,39 +716,37 @@ private:
         note_activated(board_.choose_mode(), now, fx);
     }
 
-    [[nodiscard]] bool
-    take_next(holder_type& h, time_point now, effects_type& fx, lease_type& out) {
-        if (!may_take(h)) {
-            return false;
-        }
-        const duration slack = h.lease_span - options_.ack_timeout; // the coarse clock's
-        cover_leases(saturating_add(now, options_.ack_timeout), std::max(slack, duration{0}), now);
-        for (;;) {
-            const place_type p = pick();
-            if (!p) {
-                return false;
+    template <class Add>
+    [[nodiscard]] std::uint64_t
+    take_next(holder_type& h, std::uint64_t max, time_point now, effects_type& fx, Add&& add) {
+        std::uint64_t n = 0;
+        while (n != max && may_take(h)) {
+            const std::uint64_t most = std::min(max - n, h.room());
+            std::uint64_t row = this->hand_out_row(h, most, now, fx, add);
+            if (row == 0) {
+                lease_type l;
+                if (!this->hand_out_next(h, now, fx, l)) {
+                    break;
+                }
+                add(l, 1);
+                row = 1;
             }
-            if (source_ == nullptr || source_->bring_back(p)) {
-                hand_out(p, h, now, fx, out);
-                return true;
-            }
-            put_off(p, now, fx);
+            n += row;
         }
+        return n;
     }
 
     [[nodiscard]] bool fill_waiter(receive_waiter<Sync>& w, time_point now, effects_type& fx) {
-        if (w.many == nullptr) {
-            if (!take_next(*w.holder, now, fx, w.one)) {
-                return false;
+        const std::uint64_t max = w.many == nullptr ? 1 : w.max;
+        const auto add = [&](const lease_type& first, std::uint32_t count) {
+            if (w.many == nullptr) {
+                w.one = first;
+            } else {
+                for_each_in_row(first, count, [&](const auto& l) { w.many->push_back(l); });
             }
-        } else {
-            lease_type l;
-            while (w.many->size() < w.max && take_next(*w.holder, now, fx, l)) {
-                w.many->push_back(l);
-            }
-            if (w.many->empty()) {
-                return false;
-            }
+        };
+        if (take_next(*w.holder, max, now, fx, add) == 0) {
+            return false;
         }
         remove(w);
         fx.completed.push_back(&w);
@@ -785,7 +788,6 @@ private:
     waiter_list<idle_waiter> idlers_{};
 
     const bool is_kept_; ///< A journal hears of every change.
-    payload_source<Sync>* source_ = nullptr;
     bool sends_need_lock_ = false;
     bool receives_need_lock_ = false;
     bool paused_ = false;

@@ -342,6 +342,23 @@ public:
         return true;
     }
 
+    /// Claims up to `want` positions in a row that lie in one chunk, within the memory limit.
+    /// Returns how many: none, where there is no memory.
+    [[nodiscard]] std::uint64_t claim_row(std::uint64_t want, std::uint64_t& first) {
+        std::uint64_t t = tail_.load(std::memory_order_acquire);
+        std::uint64_t n = 0;
+        do {
+            while ((t & ~gate) >= reserved_.load(std::memory_order_relaxed)) {
+                if (!add_chunk(false)) {
+                    return 0;
+                }
+            }
+            n = std::min(want, run_from(t & ~gate));
+        } while (!tail_.compare_exchange_weak(t, t + n, std::memory_order_acq_rel));
+        first = t & ~gate;
+        return n;
+    }
+
     /// Makes room for that many claims that cannot fail. False: not within the memory limit.
     [[nodiscard]] bool reserve(std::uint64_t places) {
         while (reserved_.load(std::memory_order_relaxed) - tail() < places) {
@@ -424,11 +441,18 @@ public:
         return true;
     }
 
-    /// Moves `next` forward by one; the gate must be set.
-    void pass_next() noexcept {
+    /// Moves `next` forward; the gate must be set.
+    void pass_next(std::uint64_t by = 1) noexcept {
         const std::uint64_t n = next_.load(std::memory_order_relaxed);
         RAILMQ_ASSERT((n & gate) != 0);
-        next_.store(n + 1, std::memory_order_seq_cst);
+        next_.store(n + by, std::memory_order_seq_cst);
+    }
+    /// How many of up to `max` slots from that one on, all of one chunk, have that word.
+    [[nodiscard]] std::uint64_t
+    count_with(place_type from, std::uint64_t max, slot_word word) const noexcept {
+        const std::size_t stride = stride_;
+        auto* const end = slot_after(from.at, static_cast<std::ptrdiff_t>(max), stride);
+        return count_while(from.at, end, word, stride);
     }
     void forget_hole() noexcept { holes_.fetch_sub(1, std::memory_order_relaxed); }
     void add_hole() noexcept { holes_.fetch_add(1, std::memory_order_relaxed); }

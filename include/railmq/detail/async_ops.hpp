@@ -286,10 +286,10 @@ public:
         for (;;) {
             const step s = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
                 fx.wanted_at = &record;
-                core::lease<Runtime> l;
-                while (op->leases_.size() < bounded && m.take(*state, now, fx, l)) {
-                    op->leases_.push_back(l);
-                }
+                m.take_some(*state, bounded, now, fx, [&](const auto& first, std::uint32_t n) {
+                    core::for_each_in_row(
+                        first, n, [&](const auto& l) { op->leases_.push_back(l); });
+                });
                 if (!op->leases_.empty()) {
                     return step::done;
                 }

@@ -5,6 +5,7 @@
 #include <railmq/detail/elements.hpp>
 #include <railmq/model/codec.hpp>
 #include <railmq/producer.hpp>
+#include <railmq/storage/wire.hpp>
 
 #include <boost/container/small_vector.hpp>
 
@@ -24,9 +25,9 @@
 namespace railmq {
 
 template <class T, class Runtime>
-template <class Iterator, class End>
-std::size_t
-basic_producer<T, Runtime>::send_run(Iterator& it, const End& end, std::uint64_t& record) {
+template <class Iterator, class End, class Forward>
+std::size_t basic_producer<T, Runtime>::send_rows(
+    Iterator& it, const End& end, Forward&& forward_element, std::uint64_t& record) {
     constexpr std::size_t most_bytes = std::size_t{256} << 10;
     std::vector<std::byte> buffer = std::exchange(spare_buffer(), {});
     std::vector<std::size_t> ends;
@@ -34,42 +35,35 @@ basic_producer<T, Runtime>::send_run(Iterator& it, const End& end, std::uint64_t
     for (bool goes_on = true; goes_on && it != end;) {
         buffer.clear();
         ends.clear();
+        storage::wire_writer w{buffer};
         auto look = it;
         for (; look != end && ends.size() < 1024 && buffer.size() < most_bytes; ++look) {
             const T& element = *look;
             if (payload_size<T>::of(element) > max_bytes_) {
                 break; // sent alone, it says why not
             }
+            const auto begin = w.begin_sized(payload_size<T>::of(element));
             codec<T>::encode(element, buffer);
+            w.end_sized(begin);
             ends.push_back(buffer.size());
         }
         if (ends.empty()) {
             break;
         }
+        const core::encoded_row encoded{buffer, ends};
+        const auto make = [&](std::size_t, void* at) {
+            ::new (at) T(forward_element(*it));
+            ++it;
+        };
         const std::size_t stored =
             queue_->locked_and_current([&](auto& m, time_point now, auto& fx) -> std::size_t {
                 if (m.is_closed() || m.is_waited_for() ||
-                    queue_->check_room(buffer.size() + 64 * ends.size()) != errc{}) {
+                    queue_->check_room(buffer.size() + 64) != errc{}) {
                     return 0;
                 }
                 fx.wanted_at = &record;
                 errc failed{};
-                const std::span<const std::byte> all{buffer};
-                const std::size_t n = m.store_run(
-                    ends.size(),
-                    [&](std::size_t i, auto&& store) {
-                        const std::size_t from = i == 0 ? 0 : ends[i - 1];
-                        fx.encoded = all.subspan(from, ends[i] - from);
-                        // A copy: one that cannot be stored now is sent again.
-                        detail::movable_value<T> held(static_cast<const T&>(*it));
-                        if (store(held.get())) {
-                            held.was_moved();
-                            ++it;
-                        }
-                    },
-                    now,
-                    fx,
-                    failed);
+                const std::size_t n = m.store_row(encoded, make, now, fx, failed);
                 m.serve(now, fx);
                 return n;
             });
@@ -159,9 +153,10 @@ basic_producer<T, Runtime>::send_batch(Range&& range, error_code& ec) {
     for (; it != end; ++it, ++sent) {
         if constexpr (
             std::ranges::forward_range<Range> && has_elements && encodable<T> &&
-            std::copy_constructible<T> && std::same_as<std::remove_cvref_t<element_type>, T>) {
+            std::is_constructible_v<T, element_type> &&
+            std::same_as<std::remove_cvref_t<element_type>, T>) {
             if (is_kept) {
-                sent += send_run(it, end, record);
+                sent += send_rows(it, end, forward_element, record);
                 if (it == end) {
                     break;
                 }
@@ -194,8 +189,10 @@ requires std::same_as<T, bytes> &&
     auto it = std::ranges::begin(range);
     while (!ec && it != std::ranges::end(range)) {
         boost::container::small_vector<bytes, 64> copies;
+        // What is kept waits for its record, so it goes in few; else in so many as the cache holds.
+        const std::size_t most = queue_->is_kept() ? 1024 : copies.capacity();
         error_code failed;
-        for (; copies.size() < 64 && it != std::ranges::end(range); ++it) {
+        for (; copies.size() < most && it != std::ranges::end(range); ++it) {
             bytes one = copy(*it, failed);
             if (failed) {
                 break;

@@ -187,10 +187,15 @@ public:
         bool gone = false;
         locked([&](machine_type& m, time_point now, effects_type& fx) {
             for (std::size_t i = 0; i < leases.size(); ++i) {
-                if (m.settle(leases[i], {}, now, fx)) {
+                const std::size_t row = m.ack_row(leases.subspan(i), fx);
+                for (const std::size_t end = i + row; i != end; ++i) {
+                    settled(i);
+                }
+                if (i < leases.size() && m.settle(leases[i], {}, now, fx)) {
                     settled(i);
                 }
             }
+            m.on_settled(*state, now, fx);
             gone = state->is_closed && m.remove_if_unreferenced(*state);
         });
         if (gone) {
@@ -427,6 +432,7 @@ public:
     };
 
 private:
+    [[nodiscard]] bool has_all() const noexcept override { return kept_->absent_count() == 0; }
     [[nodiscard]] bool bring_back(place_type p) noexcept override {
         error_code ec;
         try {
@@ -484,15 +490,14 @@ private:
 
     void end_payloads(effects_type& fx) noexcept {
         bool any_aside = false;
-        for (const place_type p : fx.endings) {
-            const bool aside = p.in->aside; // a place in line may be reused once it has ended
-            any_aside = any_aside || aside;
-            machine_.end_payload(p);
+        for (const auto& e : fx.endings) {
+            machine_.end_payloads(e);
+            any_aside = any_aside || e.is_aside;
         }
         if (any_aside) {
             std::lock_guard guard{mutex_};
-            for (const place_type p : fx.endings) {
-                machine_.free_ended(p);
+            for (const auto& e : fx.endings) {
+                machine_.free_ended(e);
             }
         }
         fx.endings.clear();

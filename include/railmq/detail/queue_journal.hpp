@@ -132,6 +132,10 @@ public:
         for (std::size_t i = 0; i < all.size(); ++i) {
             switch (all[i].what) {
             case change::kind::stored: {
+                if (all[i].row != nullptr) {
+                    put_row(m, all[i], w, record);
+                    break;
+                }
                 const std::size_t run = new_run(m, all, i);
                 if (run > 1) {
                     put_run(m, &all[i], run, w, record);
@@ -150,27 +154,33 @@ public:
     }
     /// The record with those entries is there.
     void written(machine_type& m, storage::record_location where) {
+        std::size_t bytes_gone = 0;
+        for (const auto& [first, count] : gone_) {
+            for (std::uint64_t id = first; id != first + count; ++id) {
+                const storage::kept_at at = index_.take(id);
+                if (!at.is_empty()) {
+                    storage::count_usage(usage_, at, -1);
+                    if (counts_payloads_ && !absent_.remove_absent(id)) {
+                        bytes_gone += at.bytes();
+                    }
+                } // else it came and went at once
+            }
+        }
+        std::size_t bytes_new = 0;
         for (const auto& [id, bytes] : stored_) {
             const storage::kept_at at{where, bytes};
             index_.put(id, at);
             storage::count_usage(usage_, at, 1);
+            bytes_new += bytes;
         }
         journal_->change_usage(usage_);
         if (counts_payloads_) {
-            count_payloads(m);
+            count_payloads(m, bytes_new, bytes_gone);
         }
         end();
     }
     /// It could not be written: what is there still holds, as far as the journal knows.
-    void not_written() noexcept {
-        try {
-            for (const auto& [id, where] : taken_) {
-                index_.put(id, where);
-            }
-        } catch (...) { // NOLINT: out of memory; the next round leaves it out, and it is gone
-        }
-        end();
-    }
+    void not_written() noexcept { end(); }
 
     // Upkeep: what the journal says is said again, so that what said it before can go
 
@@ -250,17 +260,9 @@ private:
         return p && p.at->load().state() != core::slot_state::done &&
                p.at->load().state() != core::slot_state::empty;
     }
-    void count_payloads(machine_type& m) noexcept {
-        std::size_t stored = 0;
-        for (const auto& [id, bytes] : stored_) {
-            stored += bytes;
-        }
-        std::size_t taken = 0;
-        for (const auto& [id, where] : taken_) {
-            taken += absent_.remove_absent(id) ? 0 : where.bytes();
-        }
+    void count_payloads(machine_type& m, std::size_t stored, std::size_t gone) noexcept {
         absent_.add_present(stored);
-        absent_.remove_present(taken);
+        absent_.remove_present(gone);
         if (absent_.is_tight()) {
             for (const auto& [id, bytes] : stored_) {
                 let_go(m, place_of(m, id));
@@ -269,7 +271,7 @@ private:
     }
     void end() noexcept {
         stored_.clear();
-        taken_.clear();
+        gone_.clear();
         usage_.clear();
         held_.count = 0; // where making the record has failed in the middle of a run
         gone_count_ = 0;
@@ -280,24 +282,21 @@ private:
     void select(const effects_type& fx) {
         new_.clear();
         ended_.clear();
-        bool has_others = false;
-        for (const change& c : fx.changes) {
-            has_others = has_others || c.what != change::kind::stored;
-        }
-        if (!has_others) {
+        const auto& all = fx.changes;
+        is_mixed_ = std::any_of(
+            all.begin(), all.end(), [&](const change& c) { return c.what != all.front().what; });
+        if (!is_mixed_) {
             return;
         }
-        for (const change& c : fx.changes) {
-            if (c.what == change::kind::stored) {
-                new_.push_back(c.public_id);
+        for (const change& c : all) {
+            if (c.what != change::kind::changed) {
+                auto& ids = c.what == change::kind::stored ? new_ : ended_;
+                for (std::uint64_t n = 0; n != c.count; ++n) {
+                    ids.push_back(c.public_id + n);
+                }
             }
         }
         std::sort(new_.begin(), new_.end());
-        for (const change& c : fx.changes) {
-            if (c.what == change::kind::gone) {
-                ended_.push_back(c.public_id);
-            }
-        }
         std::sort(ended_.begin(), ended_.end());
     }
     [[nodiscard]] bool is_new(std::uint64_t id) const noexcept {
@@ -315,16 +314,65 @@ private:
         if (has_ended(c.public_id)) {
             return;
         }
-        const auto p = m.store().locate(c.id);
         const std::size_t begin = record.size();
+        put_beside(m, c.id, w);
+        w.payload(c.payload);
+        note_stored(c.public_id, record.size() - begin);
+    }
+    /// A new message up to its payload.
+    void put_beside(machine_type& m, std::uint64_t id, storage::entry_writer& w) {
+        const auto p = m.store().locate(id);
         const core::message_details* d = m.store().details_of(p);
         w.stored(
             number_,
             m.image_of(p),
             d != nullptr ? d->props.get() : nullptr,
             d != nullptr ? d->deaths.get() : nullptr);
-        w.payload(c.payload);
-        stored_.emplace_back(c.public_id, static_cast<std::uint32_t>(record.size() - begin));
+    }
+    void note_stored(std::uint64_t id, std::size_t bytes) {
+        stored_.emplace_back(id, static_cast<std::uint32_t>(bytes));
+    }
+
+    /// Messages that were stored in a row: those of which nothing else is to be said together.
+    void put_row(
+        machine_type& m,
+        const change& c,
+        storage::entry_writer& w,
+        std::vector<std::byte>& record) {
+        const core::encoded_row& row = *c.row;
+        for (std::uint64_t i = 0; i != c.count;) {
+            const std::uint64_t n = is_mixed_ ? plain_from(m, c, i) : c.count - i;
+            const std::uint64_t id = c.id + i;
+            const std::size_t from = c.row_from + static_cast<std::size_t>(i);
+            if (n != 0) {
+                w.stored_run(number_, id, n, m.store().locate(id).at->enqueued());
+                w.payloads(row.of(from, static_cast<std::size_t>(n)));
+                for (std::size_t k = 0; k != n; ++k) {
+                    note_stored(id + k, row.of(from + k, 1).size());
+                }
+                i += n;
+                continue;
+            }
+            if (!has_ended(id)) {
+                const std::size_t begin = record.size();
+                put_beside(m, id, w);
+                w.payloads(row.of(from, 1));
+                note_stored(id, record.size() - begin);
+            }
+            ++i;
+        }
+    }
+    /// How many of a row's messages from the i-th on are still as they were stored.
+    [[nodiscard]] std::uint64_t
+    plain_from(machine_type& m, const change& c, std::uint64_t i) const {
+        std::uint64_t n = 0;
+        for (; i + n != c.count && !has_ended(c.id + i + n); ++n) {
+            const auto p = m.store().locate(c.id + i + n);
+            if (p.at->load() != core::slot_word{core::slot_state::ready} || p.in->aside) {
+                break;
+            }
+        }
+        return n;
     }
 
     /// How many of the changes from the i-th on are messages in a row that are new, of which
@@ -357,20 +405,49 @@ private:
         for (const change* c = first; c != first + n; ++c) {
             const std::size_t begin = record.size();
             w.payload(c->payload);
-            stored_.emplace_back(c->public_id, static_cast<std::uint32_t>(record.size() - begin));
+            note_stored(c->public_id, record.size() - begin);
         }
     }
 
     void put_changed(machine_type& m, const change& c, storage::entry_writer& w) {
-        if (is_new(c.public_id) || has_ended(c.public_id)) {
+        if (c.count > 1 && !is_mixed_ && is_held_row(m, c)) {
+            const core::message_image image = m.image_of(m.store().locate(c.id));
+            w.held(number_, c.id, c.count, image.delivery_count, image.first_handed_out);
             return;
         }
-        const auto p = m.store().locate(c.id);
+        for (std::uint64_t n = 0; n != c.count; ++n) {
+            put_changed(m, c.id + n, c.public_id + n, w);
+        }
+    }
+    /// Whether messages in a row were handed out together, and nothing else is to be said of them.
+    [[nodiscard]] static bool is_held_row(machine_type& m, const change& c) {
+        const auto& ring = m.ring();
+        core::slot_word word{};
+        for (std::uint64_t n = 0; n != c.count;) {
+            const auto p = ring.locate(c.id + n);
+            if (n == 0 && p) {
+                word = p.at->load();
+            }
+            const std::uint64_t most = std::min(c.count - n, ring.run_from(c.id + n));
+            if (!p || ring.count_with(p, most, word) != most) {
+                return false;
+            }
+            n += most;
+        }
+        return word.state() == core::slot_state::leased && !word.has_details() &&
+               m.store().times().at(c.id) == m.store().times().at(c.id + c.count - 1);
+    }
+    void put_changed(
+        machine_type& m, std::uint64_t id, std::uint64_t public_id, storage::entry_writer& w) {
+        if (is_new(public_id) || has_ended(public_id)) {
+            return;
+        }
+        const auto p = m.store().locate(id);
         if (!p) {
             return; // it has moved on, and the list says so later
         }
-        if (c.id != c.public_id) {
-            moved_[c.public_id] = c.id;
+        if (id != public_id) {
+            moved_[public_id] = id;
         }
         const core::message_image image = m.image_of(p);
         if (image.state != core::image_state::held || !image.is_plain()) {
@@ -394,25 +471,23 @@ private:
 
     void put_gone(const change& c, storage::entry_writer& w) {
         if (!moved_.empty()) {
-            moved_.erase(c.public_id);
+            for (std::uint64_t n = 0; n != c.count; ++n) {
+                moved_.erase(c.public_id + n);
+            }
         }
-        const storage::kept_at where = index_.take(c.public_id);
-        if (where.is_empty() && !is_new(c.public_id)) {
+        if (c.count == 1 && index_.find(c.public_id) == nullptr && !is_new(c.public_id)) {
             return; // it was never written, or has been gone before
         }
-        if (!where.is_empty()) {
-            taken_.emplace_back(c.public_id, where);
-            storage::count_usage(usage_, where, -1);
-        } // else it came and went at once: its number must not be given again
         if (gone_count_ == 0 || gone_first_ + gone_count_ != c.public_id) {
             end_gone(w);
             gone_first_ = c.public_id;
         }
-        ++gone_count_;
+        gone_count_ += c.count;
     }
     void end_gone(storage::entry_writer& w) {
         if (gone_count_ != 0) {
             w.gone(number_, gone_first_, gone_count_);
+            gone_.emplace_back(gone_first_, gone_count_);
             gone_count_ = 0;
         }
     }
@@ -434,10 +509,11 @@ private:
     std::vector<std::byte> loaded_{};
 
     // Of the record that is being made; kept for their room.
+    bool is_mixed_ = false; ///< Its changes are not all of one kind.
     std::vector<std::uint64_t> new_{};
     std::vector<std::uint64_t> ended_{};
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stored_{};
-    std::vector<std::pair<std::uint64_t, storage::kept_at>> taken_{};
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> gone_{}; ///< The first, and how many.
     std::vector<storage::usage_change> usage_{};
     held_run held_{};
     std::uint64_t gone_first_ = 0;

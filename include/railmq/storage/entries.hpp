@@ -101,6 +101,8 @@ public:
         w_.number(bytes.size());
         w_.raw(bytes);
     }
+    /// Many of them, each behind its size.
+    void payloads(std::span<const std::byte> bytes) { w_.raw(bytes); }
     /// The same with content that was stored before, as it is.
     void stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
         begin(entry_kind::stored, queue);

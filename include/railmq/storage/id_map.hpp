@@ -35,6 +35,12 @@ public:
 
     /// Puts a value in, in place of one that is there.
     void put(std::uint64_t id, Value value) {
+        if (id == begin_ + row_.size() && !row_.empty() && id < far) {
+            row_.push_back(std::move(value));
+            ++in_row_;
+            thin_out();
+            return;
+        }
         if (Value* known = find(id)) {
             *known = std::move(value);
             return;

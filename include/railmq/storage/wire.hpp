@@ -49,6 +49,32 @@ public:
             out_.data() + begin - sizeof(std::uint32_t),
             static_cast<std::uint32_t>(out_.size() - begin));
     }
+    /// Room for the size of what is appended next, which is `likely` so many bytes: `end_sized`
+    /// with what this returns fills it in, and only has to move it if its size takes more or less
+    /// room.
+    struct sized {
+        std::size_t at;
+        std::size_t width;
+    };
+    [[nodiscard]] sized begin_sized(std::uint64_t likely) {
+        const sized s{out_.size(), width_of(likely)};
+        out_.resize(out_.size() + s.width);
+        return s;
+    }
+    void end_sized(sized s) {
+        std::uint64_t size = out_.size() - s.at - s.width;
+        const std::size_t width = width_of(size);
+        const auto begin = out_.begin() + static_cast<std::ptrdiff_t>(s.at);
+        if (width > s.width) {
+            out_.insert(begin, width - s.width, std::byte{});
+        } else if (width < s.width) {
+            out_.erase(begin, begin + static_cast<std::ptrdiff_t>(s.width - width));
+        }
+        for (std::size_t i = s.at; i != s.at + width; ++i, size >>= 7) {
+            const bool is_last = i + 1 == s.at + width;
+            out_[i] = static_cast<std::byte>(is_last ? size : size | 0x80);
+        }
+    }
     void span_of_time(duration d) { fixed(static_cast<std::uint64_t>(d.count())); }
     void moment(time_point t) {
         span_of_time((t == never ? never : saturating_add(t, wall_)).time_since_epoch());
@@ -64,6 +90,10 @@ public:
     [[nodiscard]] std::vector<std::byte>& out() noexcept { return out_; }
 
 private:
+    [[nodiscard]] static std::size_t width_of(std::uint64_t value) noexcept {
+        return value < 0x80 ? 1 : (static_cast<std::size_t>(std::bit_width(value)) + 6) / 7;
+    }
+
     std::vector<std::byte>& out_;
     duration wall_;
 };

@@ -22,6 +22,7 @@ struct source final : payload_source<single_threaded> {
         asked.push_back(p.in->sequence_of(p.at));
         return missing.empty() || asked.back() != missing.back();
     }
+    [[nodiscard]] bool has_all() const noexcept override { return false; }
     std::vector<std::uint64_t> asked{};
     std::vector<std::uint64_t> missing{};
 };

@@ -179,9 +179,9 @@ public:
 
 private:
     void finish(effects_type& fx) {
-        for (const auto& p : fx.endings) {
-            machine.end_payload(p);
-            machine.free_ended(p);
+        for (const auto& e : fx.endings) {
+            machine.end_payloads(e);
+            machine.free_ended(e);
         }
         for (auto& s : fx.stops) {
             s.request_stop();
