@@ -5,6 +5,7 @@
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
+#include <railmq/detail/timekeepers.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/notice.hpp>
 #include <railmq/model/queue_options.hpp>
@@ -16,7 +17,6 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/system_executor.hpp>
-#include <boost/intrusive/list.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -134,12 +134,6 @@ private:
     const void* outer_;
 };
 
-/// A thread that is parked in some call of a broker.
-template <class Runtime>
-struct sleeper : boost::intrusive::list_base_hook<> {
-    typename Runtime::parking_spot spot{};
-};
-
 /// What a broker on a journal begins with.
 struct broker_journaling {
     std::shared_ptr<storage::broker_journal> journal{};
@@ -152,7 +146,8 @@ struct broker_journaling {
 /// Lock order: a queue's lock, then the deadline list's, or the sleepers' and a parking spot's;
 /// the names' lock is held alone.
 template <class Runtime>
-class broker_core : public std::enable_shared_from_this<broker_core<Runtime>> {
+class broker_core : public std::enable_shared_from_this<broker_core<Runtime>>,
+                    public timekeepers<Runtime, broker_core<Runtime>> {
 public:
     using queue_type = queue_core<Runtime>;
     using clock_type = typename Runtime::clock;
@@ -470,6 +465,9 @@ public:
 
     /// Lets everything happen that is due by now.
     void catch_up() {
+        if (!is_due()) {
+            return; // as the coarse clock knows
+        }
         const time_point now = clock_.now();
         if (now.time_since_epoch().count() >= due_.load()) {
             run_due(now);
@@ -493,18 +491,6 @@ public:
         return Transaction{this->shared_from_this()};
     }
 
-    // Sleeping
-
-    /// Blocks the calling thread until `s` is finished, or until `limit`; meanwhile keeps the
-    /// broker's time if nobody else does. A simulation runs instead. True: finished.
-    bool block(sleeper<Runtime>& s, time_point limit) {
-        if constexpr (Runtime::concurrent) {
-            return park(s, limit);
-        } else {
-            return clock_.sim().run_while_waiting([&] { return s.spot.finished(); }, limit);
-        }
-    }
-
     // Asynchronous operations
 
     [[nodiscard]] boost::asio::any_io_executor async_executor() const {
@@ -517,88 +503,7 @@ public:
         }
     }
 
-    /// Makes sure that deadlines pass while nobody calls: with a timer on the broker's executor, or
-    /// on the system's. Not on that of an operation, which need not live as long as the broker. A
-    /// simulation needs none.
-    template <class Timer>
-    void use_async_timer() {
-        if constexpr (Runtime::concurrent) {
-            std::unique_lock lock{sleepers_mutex_};
-            const bool is_first = async_users_.fetch_add(1) == 0;
-            if (timer_stopped_) {
-                return;
-            }
-            if (set_timer_) {
-                if (is_first) {
-                    const auto set = set_timer_;
-                    lock.unlock();
-                    set();
-                }
-                return;
-            }
-            auto timer = std::make_shared<Timer>(this->weak_from_this(), async_executor());
-            set_timer_ = [timer] { timer->set(); };
-            stop_timer_ = [timer] { timer->stop(); };
-            lock.unlock();
-            timer->set();
-        }
-    }
-    /// One asynchronous operation has ended. Without any, the timer rests, so that it does not keep
-    /// its execution context busy.
-    void leave_async_timer() {
-        if constexpr (Runtime::concurrent) {
-            std::function<void()> set;
-            {
-                std::lock_guard guard{sleepers_mutex_};
-                if (async_users_.fetch_sub(1) == 1) {
-                    set = set_timer_;
-                }
-            }
-            if (set) {
-                set();
-            }
-        }
-    }
-    /// Whether any asynchronous operation waits, and the timer is needed.
-    [[nodiscard]] bool has_async_users() const noexcept { return async_users_.load() != 0; }
-    void stop_async_timer() {
-        std::function<void()> stop;
-        {
-            std::lock_guard guard{sleepers_mutex_};
-            timer_stopped_ = true;
-            stop = std::exchange(stop_timer_, nullptr);
-            set_timer_ = nullptr;
-        }
-        if (stop) {
-            stop();
-        }
-    }
-
 private:
-    bool park(sleeper<Runtime>& s, time_point until) requires Runtime::concurrent {
-        std::unique_lock lock{sleepers_mutex_};
-        sleepers_.push_back(s);
-        for (;;) {
-            // The first sleeper wakes for the broker's deadlines, the others for their own only.
-            const bool keeps_time = &sleepers_.front() == &s;
-            lock.unlock();
-            const bool finished = s.spot.wait(keeps_time ? std::min(until, due()) : until);
-            if (!finished) {
-                catch_up();
-            }
-            const bool over = finished || s.spot.finished() || clock_.now() >= until;
-            lock.lock();
-            if (over) {
-                sleepers_.erase(sleepers_.iterator_to(s));
-                if (!sleepers_.empty()) {
-                    sleepers_.front().spot.poke();
-                }
-                lock.unlock();
-                return s.spot.finished();
-            }
-        }
-    }
-
     void publish_due() noexcept {
         const time_point next =
             std::min(sync_due_, due_queues_.empty() ? never : due_queues_.begin()->first);
@@ -741,19 +646,9 @@ private:
             }
         }
         if (is_earlier) {
-            wake_timekeeper();
+            this->wake_timekeeper();
         }
         return is_first;
-    }
-    /// Whoever sleeps until the next deadline looks again when that is.
-    void wake_timekeeper() {
-        std::lock_guard guard{sleepers_mutex_};
-        if (!sleepers_.empty()) {
-            sleepers_.front().spot.poke();
-        }
-        if (set_timer_ && has_async_users()) {
-            set_timer_();
-        }
     }
 
     clock_type clock_;
@@ -782,13 +677,6 @@ private:
     std::set<std::pair<time_point, std::pair<std::uint64_t, queue_type*>>> due_queues_{};
     std::map<std::uint64_t, time_point> due_of_{};
     time_point sync_due_ = never; ///< What was written by now has to be on the device by then.
-
-    typename Runtime::mutex sleepers_mutex_{};
-    boost::intrusive::list<sleeper<Runtime>> sleepers_{};
-    std::function<void()> set_timer_{};
-    std::function<void()> stop_timer_{};
-    typename Runtime::template atomic<std::uint64_t> async_users_{0};
-    bool timer_stopped_ = false;
 
     alignas(64) typename Runtime::template atomic<std::int64_t> maybe_due_{
         never.time_since_epoch().count()};

@@ -587,7 +587,7 @@ void broker_core<Runtime>::run_due(time_point now) {
         if (std::exchange(is_to_sync, false)) {
             error_code ec; // a failed journal tells so to whoever sends
             flush(storage::reached::synced, ec);
-            leave_async_timer();
+            this->leave_async_timer();
         }
         {
             std::lock_guard guard{due_mutex_};
@@ -632,7 +632,7 @@ void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
         publish_due();
     }
     if (earlier) {
-        wake_timekeeper();
+        this->wake_timekeeper();
     }
 }
 

@@ -4,6 +4,7 @@
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/files.hpp>
 #include <railmq/storage/posix_descriptor.hpp>
+#include <railmq/storage/process_mark.hpp>
 
 #include <algorithm>
 #include <array>
@@ -104,19 +105,21 @@ public:
     posix_lock() = default;
 
     /// Whether this holds a lock, and this process is the one that took it.
-    [[nodiscard]] bool is_ours() const noexcept { return file_.is_open() && taker_ == ::getpid(); }
+    [[nodiscard]] bool is_ours() const noexcept {
+        return file_.is_open() && taker_.is_this_process();
+    }
 
 private:
     friend class posix_directory;
 
     explicit posix_lock(posix_file file) noexcept
         : file_{std::move(file)}
-        , taker_{::getpid()} {}
+        , taker_{process_mark::here()} {}
 
     // Closing it is the whole release: to unlock it in a forked child would take it away from the
     // parent as well.
     posix_file file_{};
-    ::pid_t taker_ = 0;
+    process_mark taker_{};
 };
 
 /// How a directory is opened.
