@@ -461,23 +461,6 @@ private:
     [[nodiscard]] std::uint32_t read_before(std::uint64_t segment) const noexcept {
         return static_cast<std::uint32_t>(segment - read_from_);
     }
-    /// Reads a whole file.
-    [[nodiscard]] static std::vector<std::byte> contents(file_type& file, error_code& ec) {
-        const std::uint64_t size = file.size(ec);
-        std::vector<std::byte> all;
-        if (!ec && size > std::numeric_limits<std::size_t>::max() / 2) {
-            ec = errc::journal_corrupt;
-        }
-        if (!ec) {
-            all.resize(static_cast<std::size_t>(size));
-            const std::size_t read = read_at(file, 0, all, ec);
-            all.erase(all.begin() + static_cast<std::ptrdiff_t>(read), all.end());
-        }
-        if (ec && ec != errc::journal_corrupt) {
-            ec = cause(ec);
-        }
-        return all;
-    }
     [[nodiscard]] static std::string unfinished_name() { return "next.tmp"; }
 
     /// A new segment with nothing in it, synced, under the unfinished name.

@@ -3,6 +3,7 @@
 
 #include <railmq/storage/files.hpp>
 #include <railmq/storage/journal.hpp>
+#include <railmq/storage/read_ahead.hpp>
 #include <railmq/storage/segment.hpp>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ struct journal<Directory>::recovery {
     journal& self;
     recovery_report& report;
     error_code& ec;
-    std::vector<std::byte> last{}; ///< The last segment, which is looked at first.
+    using window = segment_window<Directory>;
+    using reader_type = basic_segment_reader<window>;
 
     void damaged(std::uint64_t number, std::uint64_t offset, std::uint64_t record) {
         report.file = segment_name(number);
@@ -32,26 +34,51 @@ struct journal<Directory>::recovery {
         ec = errc::journal_corrupt;
     }
 
-    /// Where reading has to begin, by the last mark in the last segment, or else by its header.
-    [[nodiscard]] std::uint64_t first_to_read(std::uint64_t number) {
-        file_type file = self.directory_.open(segment_name(number), open_mode::read, ec);
+    /// Opens a segment and reads its header, which must follow from the one before. None after an
+    /// error.
+    [[nodiscard]] std::optional<reader_type>
+    begin(std::uint64_t number, open_mode mode, bool is_first, segment_header& header) {
+        file_type file = self.directory_.open(segment_name(number), mode, ec);
         if (ec) {
             ec = cause(ec);
-            return 0;
+            return std::nullopt;
         }
-        last = contents(file, ec);
+        window bytes{std::move(file), ec};
+        if (ec) {
+            ec = cause(ec);
+            return std::nullopt;
+        }
+        const auto head = bytes.at(0, segment_header::size);
+        if (!is_read(bytes) || !accept(number, is_first, head, header)) {
+            return std::nullopt;
+        }
+        return reader_type{std::move(bytes), header};
+    }
+    /// Whether everything that was asked for could be read.
+    [[nodiscard]] bool is_read(const window& bytes) {
+        if (bytes.error()) {
+            ec = cause(bytes.error());
+        }
+        return !ec;
+    }
+
+    /// Where reading has to begin, by the last mark in the last segment, or else by its header.
+    [[nodiscard]] std::uint64_t first_to_read(std::uint64_t number) {
         segment_header header;
-        if (ec || !accept(number, true, last, header)) {
+        auto reader = begin(number, open_mode::read, true, header);
+        if (!reader) {
             return 0;
         }
         std::uint64_t from = number - std::min<std::uint64_t>(header.read_before, number);
-        segment_reader reader{last, header};
-        while (const auto record = reader.next()) {
+        while (const auto record = reader->next()) {
             const record_kind kind = record->header.kind;
             if ((kind == record_kind::closed || kind == record_kind::marked) &&
                 record->payload.size() == sizeof(std::uint64_t)) {
                 from = format::load<std::uint64_t>(record->payload.data());
             }
+        }
+        if (!is_read(reader->source())) {
+            return 0;
         }
         if (from == 0 || from > number || number >> 32 != 0) {
             damaged(number, 0, header.first_record);
@@ -75,20 +102,15 @@ struct journal<Directory>::recovery {
     /// where it may never have been confirmed.
     template <class Visit>
     void read(std::uint64_t number, bool is_first, bool is_last, Visit& visit) {
-        const open_mode mode = is_last ? open_mode::read_write : open_mode::read;
-        file_type file = self.directory_.open(segment_name(number), mode, ec);
-        if (ec) {
-            ec = cause(ec);
-            return;
-        }
-        const std::vector<std::byte> bytes = is_last ? std::move(last) : contents(file, ec);
         segment_header header;
-        if (ec || !accept(number, is_first, bytes, header)) {
+        auto opened =
+            begin(number, is_last ? open_mode::read_write : open_mode::read, is_first, header);
+        if (!opened) {
             return;
         }
+        reader_type& reader = *opened;
         self.header_ = header;
         self.last_ = header.first_record - 1;
-        segment_reader reader{bytes, header};
         bool was_closed = false;
         while (const auto record = reader.next()) {
             self.last_ = record->header.number;
@@ -106,6 +128,9 @@ struct journal<Directory>::recovery {
                 }
             }
         }
+        if (!is_read(reader.source())) {
+            return;
+        }
         ++report.segments;
         report.was_closed = reader.is_closed();
         self.epoch_ = std::max(self.epoch_, reader.epoch());
@@ -116,6 +141,9 @@ struct journal<Directory>::recovery {
         const bool is_clean = reader.is_empty_behind();
         const bool may_be_cut = is_last && !reader.is_sealed();
         const std::uint64_t synced = may_be_cut ? reader.highest_synced() : self.last_;
+        if (!is_read(reader.source())) {
+            return;
+        }
         if (may_be_cut ? synced > self.last_ : !is_clean || !reader.is_sealed()) {
             damaged(number, reader.offset(), reader.next_number());
             return;
@@ -124,33 +152,51 @@ struct journal<Directory>::recovery {
             report.file = segment_name(number);
             report.offset = reader.offset();
             report.record = reader.next_number();
-            report.cut_bytes = bytes.size() - reader.offset();
+            report.cut_bytes = reader.source().size() - reader.offset();
         }
         if (may_be_cut) {
-            go_on_in(std::move(file), bytes, reader, synced, is_clean);
+            go_on_in(reader, synced, is_clean);
         } else if (is_last) {
             // Whoever sealed it may have ended before that was on the device, and the next segment
             // must not be there without it.
-            make_sure(file, bytes, reader.highest_synced(), reader.offset());
+            make_sure(reader, reader.highest_synced());
             ec = ec ? cause(ec) : ec;
         }
     }
 
     /// Records that are not known to be on the device are written again, and synced: after a sync
     /// that failed the cache has records that are not there, and takes them for clean.
-    void make_sure(
-        file_type& file,
-        std::span<const std::byte> bytes,
-        std::uint64_t synced,
-        std::uint64_t end) {
-        segment_reader again{bytes, self.header_};
+    void make_sure(reader_type& reader, std::uint64_t synced) {
+        window& bytes = reader.source();
+        std::uint64_t at = unsynced_from(bytes, synced);
+        while (at < reader.offset() && !ec) {
+            constexpr std::uint64_t most = std::uint64_t{256} << 10;
+            const auto n = static_cast<std::size_t>(std::min(most, reader.offset() - at));
+            const auto part = bytes.at(at, n);
+            if (part.size() != n) {
+                ec = bytes.error() ? bytes.error() : make_error_code(errc::io_error);
+                return;
+            }
+            (void)write_at(bytes.file(), at, part, ec);
+            at += n;
+        }
+        if (!ec) {
+            bytes.file().sync_data(ec);
+        }
+    }
+    /// Where the first record begins that is not known to be on the device.
+    [[nodiscard]] std::uint64_t unsynced_from(window& bytes, std::uint64_t synced) {
+        struct borrowed {
+            window& bytes;
+            [[nodiscard]] std::uint64_t size() const noexcept { return bytes.size(); }
+            [[nodiscard]] auto at(std::uint64_t offset, std::size_t n) {
+                return bytes.at(offset, n);
+            }
+        };
+        basic_segment_reader<borrowed> again{borrowed{bytes}, self.header_};
         while (again.next_number() <= synced && again.next()) {
         }
-        (void)write_at(
-            file, again.offset(), bytes.subspan(again.offset(), end - again.offset()), ec);
-        if (!ec) {
-            file.sync_data(ec);
-        }
+        return again.offset();
     }
 
     [[nodiscard]] bool accept(
@@ -176,28 +222,24 @@ struct journal<Directory>::recovery {
 
     /// The last segment is written on. What follows its records must never be read as a record
     /// again, and its records must be on the device before anybody is told of them.
-    void go_on_in(
-        file_type file,
-        std::span<const std::byte> bytes,
-        const segment_reader& reader,
-        std::uint64_t synced,
-        bool is_clean) {
+    void go_on_in(reader_type& reader, std::uint64_t synced, bool is_clean) {
+        window& bytes = reader.source();
         const std::uint64_t end = reader.offset();
         if (!is_clean) {
             // Zeros rather than a shorter file: on a full disk its space is all there is.
-            const std::vector<std::byte> zeros(bytes.size() - end);
-            (void)write_at(file, end, zeros, ec);
+            const std::vector<std::byte> zeros(static_cast<std::size_t>(bytes.size() - end));
+            (void)write_at(bytes.file(), end, zeros, ec);
         }
         if (!ec) {
-            make_sure(file, bytes, synced, end);
+            make_sure(reader, synced);
         }
         if (ec) {
             ec = cause(ec);
             return;
         }
-        self.file_ = std::move(file);
-        self.end_ = end;
         self.reserved_ = bytes.size();
+        self.file_ = std::move(bytes.file());
+        self.end_ = end;
         self.records_ = reader.seal().records;
         self.chain_ = reader.chain();
     }

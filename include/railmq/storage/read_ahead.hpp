@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace railmq::storage {
@@ -41,6 +42,36 @@ private:
         return offset >= begin && offset - begin <= bytes.size() &&
                size <= bytes.size() - static_cast<std::size_t>(offset - begin);
     }
+};
+
+/// A segment's file as a `basic_segment_reader` reads it, a part at a time: what is read of a large
+/// one stays in the processor's cache until it is looked at.
+template <directory Directory>
+class segment_window {
+public:
+    using file_type = typename Directory::file_type;
+
+    segment_window(file_type file, error_code& ec)
+        : size_{file.size(ec)} {
+        ahead_.file = std::move(file);
+    }
+
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+    /// After an error there is nothing, and `error()` says why.
+    [[nodiscard]] std::span<const std::byte> at(std::uint64_t offset, std::size_t n) {
+        if (failed_ || offset > size_) {
+            return {};
+        }
+        const auto there = static_cast<std::size_t>(std::min<std::uint64_t>(n, size_ - offset));
+        return ahead_.at(offset, there, failed_);
+    }
+    [[nodiscard]] error_code error() const noexcept { return failed_; }
+    [[nodiscard]] file_type& file() noexcept { return ahead_.file; }
+
+private:
+    segment_read_ahead<Directory> ahead_{};
+    std::uint64_t size_;
+    error_code failed_{};
 };
 
 /// One record, checked, whose payload is at most that long. It is there as long as `ahead` is not

@@ -4,12 +4,15 @@
 #include <railmq/storage/record.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace railmq::storage {
 
@@ -46,46 +49,85 @@ struct record_view {
     std::span<const std::byte> payload{};
 };
 
+/// A segment's bytes, as a `basic_segment_reader` asks for them: `size()` is how many there are,
+/// and `at(offset, n)` gives those `n` until it is called again, or fewer where there are not as
+/// many.
+template <class Source>
+concept segment_source = requires(Source& source, std::uint64_t offset, std::size_t n) {
+    { std::as_const(source).size() } -> std::convertible_to<std::uint64_t>;
+    { source.at(offset, n) } -> std::convertible_to<std::span<const std::byte>>;
+};
+
+/// A whole segment in memory.
+class segment_in_memory {
+public:
+    template <std::convertible_to<std::span<const std::byte>> Bytes>
+    segment_in_memory(const Bytes& file) noexcept // NOLINT: it is nothing else
+        : file_{file} {}
+    [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
+    [[nodiscard]] std::span<const std::byte> at(std::uint64_t offset, std::size_t n) noexcept {
+        const auto begin = std::min<std::size_t>(file_.size(), offset);
+        return file_.subspan(begin, std::min(n, file_.size() - begin));
+    }
+
+private:
+    std::span<const std::byte> file_;
+};
+
+/// Whether there is nothing but zeros.
+[[nodiscard]] inline bool is_empty_space(std::span<const std::byte> bytes) noexcept {
+    return bytes.empty() || (bytes[0] == std::byte{} &&
+                             std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
+}
+
 /// Reads a segment's records one after the other from its bytes, as long as each is intact and
 /// follows from the one before: the next number, and an epoch that is not lower.
 ///
 /// Cost: what it looks at is read once and copied nowhere. Never reads outside of the bytes.
-class segment_reader {
+template <segment_source Source>
+class basic_segment_reader {
 public:
     /// `file` is the whole file, whose header said `header`.
-    segment_reader(std::span<const std::byte> file, const segment_header& header) noexcept
-        : file_{file}
+    basic_segment_reader(Source file, const segment_header& header) noexcept
+        : file_{std::move(file)}
         , header_{header}
         , next_number_{header.first_record}
         , epoch_{header.epoch} {}
 
-    /// The next record; none where there is no such record, at `offset()`. A seal is the last.
-    [[nodiscard]] std::optional<record_view> next() noexcept {
+    /// The next record, until this is called again; none where there is no such record, at
+    /// `offset()`. A seal is the last.
+    [[nodiscard]] std::optional<record_view> next() {
         if (is_sealed_) {
             return std::nullopt;
         }
-        const auto found = intact_at(offset_);
-        if (!found || found->header.number != next_number_ || found->header.epoch < epoch_ ||
-            found->header.synced >= next_number_) {
+        const auto whole = intact_at(offset_);
+        if (whole.empty()) {
             return std::nullopt;
         }
-        if (found->header.kind == record_kind::sealed) {
-            const auto seal = decode_seal(found->payload);
+        const record_header& h = found_;
+        if (h.number != next_number_ || h.epoch < epoch_ || h.synced >= next_number_) {
+            return std::nullopt;
+        }
+        const auto payload = whole.subspan(record_header::size, h.length);
+        if (h.kind == record_kind::sealed) {
+            const auto seal = decode_seal(payload);
             if (!seal || *seal != this->seal()) {
                 return std::nullopt;
             }
             is_sealed_ = true;
         }
-        chain_.add(file_.subspan(offset_, 4));
+        chain_.add(whole.first(4));
         ++records_;
         ++next_number_;
-        epoch_ = found->header.epoch;
-        synced_ = std::max(synced_, found->header.synced);
-        is_closed_ = found->header.kind == record_kind::closed;
-        offset_ += record_size(found->header.length);
+        epoch_ = h.epoch;
+        synced_ = std::max(synced_, h.synced);
+        is_closed_ = h.kind == record_kind::closed;
+        const record_view found{h, offset_, payload};
+        offset_ += whole.size();
         return found;
     }
 
+    [[nodiscard]] Source& source() noexcept { return file_; }
     /// Where the next record would begin.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
     /// The number that it would have.
@@ -101,49 +143,68 @@ public:
     /// The highest number of which any intact record of the file says that it was on the device,
     /// those behind `offset()` included: they may have reached the disk although what lies before
     /// them did not.
-    [[nodiscard]] std::uint64_t highest_synced() const noexcept {
+    [[nodiscard]] std::uint64_t highest_synced() {
         std::uint64_t highest = synced_;
-        for (std::uint64_t at = offset_; at + record_header::size <= file_.size();
-             at += record_header::alignment) {
-            // Cheap to see for nearly everything that is no record.
-            const auto kind = format::load<std::uint32_t>(file_.data() + at + 12);
-            if (kind == 0 || kind > static_cast<std::uint32_t>(record_kind::marked)) {
-                continue;
+        for (std::uint64_t at = offset_; at + record_header::size <= file_.size();) {
+            const auto part = some_from(at);
+            if (part.size() < record_header::size) {
+                break;
             }
-            if (const auto h = decode_record(file_.subspan(at), place(at))) {
-                highest = std::max(highest, h->synced);
+            std::size_t i = 0;
+            for (; i + record_header::size <= part.size(); i += record_header::alignment) {
+                // Cheap to see for nearly everything that is no record.
+                const auto kind = format::load<std::uint32_t>(part.data() + i + 12);
+                if (kind == 0 || kind > static_cast<std::uint32_t>(record_kind::marked)) {
+                    continue;
+                }
+                if (const auto h = decode_record(part.subspan(i), place(at + i))) {
+                    highest = std::max(highest, h->synced);
+                }
             }
+            at += i;
         }
         return highest;
     }
     /// Whether there is nothing but zeros from `offset()` on, as in space that was only reserved.
-    [[nodiscard]] bool is_empty_behind() const noexcept {
-        const auto rest = file_.subspan(std::min<std::size_t>(offset_, file_.size()));
-        return std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{}; });
+    [[nodiscard]] bool is_empty_behind() {
+        for (std::uint64_t at = offset_; at < file_.size();) {
+            const auto part = some_from(at);
+            if (part.empty() || !is_empty_space(part)) {
+                return false;
+            }
+            at += part.size();
+        }
+        return true;
     }
 
 private:
     [[nodiscard]] record_place place(std::uint64_t offset) const noexcept {
         return {header_.journal, header_.number, offset};
     }
-    [[nodiscard]] std::optional<record_view> intact_at(std::uint64_t offset) const noexcept {
-        if (offset > file_.size()) {
-            return std::nullopt;
+    [[nodiscard]] std::span<const std::byte> some_from(std::uint64_t offset) {
+        constexpr std::uint64_t most = std::uint64_t{64} << 10;
+        return file_.at(offset, static_cast<std::size_t>(std::min(most, file_.size() - offset)));
+    }
+    /// All bytes of the record at that offset, whose header is then in `found_`; none if there is
+    /// no intact one.
+    [[nodiscard]] std::span<const std::byte> intact_at(std::uint64_t offset) {
+        const auto h = decode_record(file_.at(offset, record_header::size), place(offset));
+        if (!h || record_size(h->length) > file_.size() - offset) {
+            return {};
         }
-        const auto rest = file_.subspan(offset);
-        const auto h = decode_record(rest, place(offset));
-        if (!h || padded(h->length) > rest.size() - record_header::size) {
-            return std::nullopt;
+        const auto size = static_cast<std::size_t>(record_size(h->length));
+        const auto whole = file_.at(offset, size);
+        if (whole.size() != size ||
+            crc32c{whole.subspan(record_header::size)}.value() != h->payload_crc) {
+            return {};
         }
-        const auto stored = rest.subspan(record_header::size, padded(h->length));
-        if (crc32c{stored}.value() != h->payload_crc) {
-            return std::nullopt;
-        }
-        return record_view{*h, offset, stored.first(h->length)};
+        found_ = *h;
+        return whole;
     }
 
-    std::span<const std::byte> file_;
+    Source file_;
     segment_header header_;
+    record_header found_{};
     std::uint64_t offset_ = segment_header::size;
     std::uint64_t next_number_;
     std::uint64_t epoch_;
@@ -153,5 +214,7 @@ private:
     bool is_sealed_ = false;
     bool is_closed_ = false;
 };
+
+using segment_reader = basic_segment_reader<segment_in_memory>;
 
 } // namespace railmq::storage

@@ -105,6 +105,43 @@ bool is_prefix(const texts& part, const texts& whole) {
 
 } // namespace
 
+TEST_CASE(
+    "journal: records of any size are read a part at a time, and what cannot be read is told") {
+    // Around the 256 KiB that are read at once, and many small ones between.
+    const journal_options large{
+        .segment_bytes = 2 << 20, .headroom_bytes = 1024, .max_record_bytes = 1 << 20};
+    texts all;
+    for (const std::size_t size : {262144U, 1U, 262103U, 262104U, 262105U, 700000U, 8U}) {
+        all.push_back(std::string(size, static_cast<char>('a' + all.size())));
+        for (const std::string& t : numbered(50, all.size() * 10)) {
+            all.push_back(t);
+        }
+    }
+    world w;
+    REQUIRE_FALSE(w.open(large));
+    w.store(all);
+    CHECK(w.opened->segment() > 1);
+    w.crash();
+    REQUIRE_FALSE(w.open(large));
+    CHECK(w.read == all);
+    CHECK(w.report.cut_bytes == 0);
+    w.crash();
+
+    // Any call to read fails: that is no damage, and the next time it is all there.
+    std::uint64_t tried = 0;
+    for (std::uint64_t n = 1;; n += 3, ++tried) {
+        w.disk.fail(disk_operation::read, n, sys::io_error);
+        const std::uint64_t struck = w.disk.faults_struck();
+        const error_code ec = w.open(large);
+        if (w.disk.faults_struck() == struck) {
+            break;
+        }
+        CHECK(ec == errc::io_error);
+    }
+    CHECK(tried > 4);
+    CHECK(w.read == all);
+}
+
 TEST_CASE("journal: a new one is empty, of epoch 1, and was not closed") {
     world w;
     REQUIRE_FALSE(w.open());
@@ -441,7 +478,12 @@ TEST_CASE("journal: it belongs to one, and its owner is named to others") {
     recovery_report report;
     error_code ec;
     const auto second = world::journal_type::open(
-        w.disk.directory(), small, id, [](auto, auto, auto) { FAIL("nothing is read"); }, report, ec);
+        w.disk.directory(),
+        small,
+        id,
+        [](auto, auto, auto) { FAIL("nothing is read"); },
+        report,
+        ec);
     CHECK_FALSE(second);
     CHECK(ec == errc::journal_locked);
     CHECK(report.owner == simulated_disk::process_id);
