@@ -155,23 +155,28 @@ public:
     /// The record with those entries is there.
     void written(machine_type& m, storage::record_location where) {
         std::size_t bytes_gone = 0;
-        for (const auto& [first, count] : gone_) {
-            for (std::uint64_t id = first; id != first + count; ++id) {
-                const storage::kept_at at = index_.take(id);
-                if (!at.is_empty()) {
-                    storage::count_usage(usage_, at, -1);
-                    if (counts_payloads_ && !absent_.remove_absent(id)) {
-                        bytes_gone += at.bytes();
-                    }
-                } // else it came and went at once
-            }
+        for (const auto& [first, count] : gone_) { // but for those that came and went at once
+            index_.take_row(first, count, [&](std::uint64_t id, const storage::kept_at& at) {
+                storage::count_usage(usage_, at, -1);
+                if (counts_payloads_ && !absent_.remove_absent(id)) {
+                    bytes_gone += at.bytes();
+                }
+            });
         }
         std::size_t bytes_new = 0;
-        for (const auto& [id, bytes] : stored_) {
-            const storage::kept_at at{where, bytes};
-            index_.put(id, at);
+        const auto place = [&](std::size_t bytes) {
+            const storage::kept_at at{where, static_cast<std::uint32_t>(bytes)};
             storage::count_usage(usage_, at, 1);
             bytes_new += bytes;
+            return at;
+        };
+        for (const auto& [id, bytes] : stored_) {
+            index_.put(id, place(bytes));
+        }
+        for (const stored_row& r : stored_rows_) {
+            index_.put_row(r.first, r.count, [&](std::uint64_t i) {
+                return place(r.payloads->of(r.from + static_cast<std::size_t>(i), 1).size());
+            });
         }
         journal_->change_usage(usage_);
         if (counts_payloads_) {
@@ -267,10 +272,16 @@ private:
             for (const auto& [id, bytes] : stored_) {
                 let_go(m, place_of(m, id));
             }
+            for (const stored_row& r : stored_rows_) {
+                for (std::uint64_t i = 0; i != r.count; ++i) {
+                    let_go(m, place_of(m, r.first + i));
+                }
+            }
         }
     }
     void end() noexcept {
         stored_.clear();
+        stored_rows_.clear();
         gone_.clear();
         usage_.clear();
         held_.count = 0; // where making the record has failed in the middle of a run
@@ -347,9 +358,7 @@ private:
             if (n != 0) {
                 w.stored_run(number_, id, n, m.store().locate(id).at->enqueued());
                 w.payloads(row.of(from, static_cast<std::size_t>(n)));
-                for (std::size_t k = 0; k != n; ++k) {
-                    note_stored(id + k, row.of(from + k, 1).size());
-                }
+                stored_rows_.push_back({id, n, &row, from});
                 i += n;
                 continue;
             }
@@ -492,6 +501,12 @@ private:
         }
     }
 
+    struct stored_row {
+        std::uint64_t first;
+        std::uint64_t count;
+        const core::encoded_row* payloads;
+        std::size_t from; ///< Of the payloads.
+    };
     struct held_run {
         std::uint64_t first = 0;
         std::uint64_t count = 0;
@@ -513,6 +528,7 @@ private:
     std::vector<std::uint64_t> new_{};
     std::vector<std::uint64_t> ended_{};
     std::vector<std::pair<std::uint64_t, std::uint32_t>> stored_{};
+    std::vector<stored_row> stored_rows_{};
     std::vector<std::pair<std::uint64_t, std::uint64_t>> gone_{}; ///< The first, and how many.
     std::vector<storage::usage_change> usage_{};
     held_run held_{};

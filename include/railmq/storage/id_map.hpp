@@ -35,12 +35,6 @@ public:
 
     /// Puts a value in, in place of one that is there.
     void put(std::uint64_t id, Value value) {
-        if (id == begin_ + row_.size() && !row_.empty() && id < far) {
-            row_.push_back(std::move(value));
-            ++in_row_;
-            thin_out();
-            return;
-        }
         if (Value* known = find(id)) {
             *known = std::move(value);
             return;
@@ -54,15 +48,52 @@ public:
         thin_out();
     }
 
+    /// Puts `value(i)` in for `n` ids from that one on, `i` from 0.
+    template <class Make>
+    void put_row(std::uint64_t first, std::uint64_t n, Make&& value) {
+        std::uint64_t i = 0;
+        if (n != 0 && first == begin_ + row_.size() && !row_.empty() && first < far) {
+            for (; i != n; ++i) {
+                row_.push_back(value(i));
+            }
+            in_row_ += static_cast<std::size_t>(n);
+            thin_out();
+        }
+        for (; i != n; ++i) {
+            put(first + i, value(i));
+        }
+    }
+    /// Takes those of `n` ids from that one on that there are: calls `f(id, value)` for each.
+    template <class F>
+    void take_row(std::uint64_t first, std::uint64_t n, F&& f) {
+        if (first == begin_ && n <= row_.size()) {
+            const auto end = row_.begin() + static_cast<std::ptrdiff_t>(n);
+            std::uint64_t id = first;
+            for (auto it = row_.begin(); it != end; ++it, ++id) {
+                if (!it->is_empty()) {
+                    --in_row_;
+                    f(id, *it);
+                }
+            }
+            row_.erase(row_.begin(), end);
+            begin_ += n;
+            drop_front();
+            return;
+        }
+        for (std::uint64_t id = first; id != first + n; ++id) {
+            const Value v = take(id);
+            if (!v.is_empty()) {
+                f(id, v);
+            }
+        }
+    }
+
     /// Takes a value out; an empty one if there is none.
     Value take(std::uint64_t id) noexcept {
         if (id - begin_ < row_.size()) {
             Value out = std::exchange(row_[id - begin_], Value{});
             in_row_ -= out.is_empty() ? 0 : 1;
-            while (!row_.empty() && row_.front().is_empty()) {
-                row_.pop_front();
-                ++begin_;
-            }
+            drop_front();
             return out;
         }
         const auto it = others_.find(id);
@@ -149,6 +180,12 @@ private:
             row_.emplace_back();
         }
         return true;
+    }
+    void drop_front() noexcept {
+        while (!row_.empty() && row_.front().is_empty()) {
+            row_.pop_front();
+            ++begin_;
+        }
     }
     /// Moves the first `n` of the row to the others.
     void move_out(std::size_t n) {

@@ -214,12 +214,41 @@ TEST_CASE("id_map: long random sequences leave what they leave in a std::map") {
             return it == model.end() ? model.begin()->first : it->first;
         };
         for (int step = 0; step < 3000; ++step) {
-            switch (random() % 16) {
+            switch (random() % 19) {
             case 0: next += random() % 3000; [[fallthrough]]; // a gap
             case 1:
             case 2:
             case 3:
             case 4: put(next++); break;
+            case 16: { // many in a row, at the end or over what is there
+                const std::uint64_t first = random() % 4 != 0 ? next : any();
+                const std::uint64_t n = random() % 50;
+                const std::uint64_t before = value;
+                m.put_row(first, n, [&](std::uint64_t i) { return counted{before + 1 + i}; });
+                for (std::uint64_t i = 0; i != n; ++i) {
+                    model[first + i] = ++value;
+                }
+                next = first < far ? std::max(next, first + n) : next;
+                break;
+            }
+            case 17:
+            case 18: { // and many leave: the first ones, or from anywhere, with some that are none
+                const std::uint64_t first =
+                    random() % 4 != 0 && !model.empty() ? model.begin()->first : any();
+                const std::uint64_t n = random() % 50;
+                std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;
+                m.take_row(first, n, [&](std::uint64_t id, const counted& v) {
+                    taken.emplace_back(id, v.n);
+                });
+                const auto from = model.lower_bound(first);
+                const auto to = model.lower_bound(first + n);
+                REQUIRE(taken.size() == static_cast<std::size_t>(std::distance(from, to)));
+                REQUIRE(std::equal(from, to, taken.begin(), [](const auto& x, const auto& y) {
+                    return x.first == y.first && x.second == y.second;
+                }));
+                model.erase(from, to);
+                break;
+            }
             case 5: put(next_far++); break;
             case 6: put(any()); break;                    // a row with holes filled, or replaced
             case 7: put(random() % (next + 1500)); break; // behind, within and ahead
