@@ -313,6 +313,7 @@ private:
                 return;
             }
             if (left_ == 0) {
+                drop_empty_target(); // a step leaves none behind
                 return;
             }
             segment_type& s = *partition_.segments_[k];

@@ -187,7 +187,8 @@ public:
         return newest_;
     }
     /// From when on retention counts: the latest time, where one that was in the future when it
-    /// was appended counts as the time of the append, so that it cannot stay for ever.
+    /// was appended counts as the time of the append, so that it cannot stay for ever. That is
+    /// remembered once for all records: if others were removed, it may be that of a later append.
     [[nodiscard]] time_point counts_from() noexcept {
         const auto n = newest();
         return n ? std::min(n->timestamp, counts_from_) : counts_from_;
