@@ -73,13 +73,15 @@ public:
         const log_layout& layout = s->layout();
         std::size_t records = 0;
         std::size_t bytes = 0;
-        for (; index_ < published; ++index_, ++in_block_) {
+        while (index_ < published) {
             if (in_block_ == layout.capacity) {
                 block_ = block_->next.load(std::memory_order_acquire);
                 in_block_ = 0;
             }
             record& r = *block_->at(in_block_, layout);
             if (r.is(record::removed_flag)) {
+                ++index_;
+                ++in_block_;
                 continue;
             }
             if (max_bytes != unlimited) {
@@ -96,12 +98,13 @@ public:
             e.key = s->key_of(r);
             e.props = r.props;
             e.payload = e.is_tombstone ? nullptr : s->payload_of(r);
+            // Before the call, which may throw.
             position_ = e.offset + 1;
+            ++index_;
+            ++in_block_;
             ++records;
             each(std::as_const(e));
             if (records >= max_records) {
-                ++index_;
-                ++in_block_;
                 break;
             }
         }

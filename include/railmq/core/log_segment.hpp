@@ -241,6 +241,7 @@ public:
         }
         r->key = in.key ? keys_.store(*in.key) : nullptr;
         r->props = in.props.release();
+        has_props_ = has_props_ || r->props != nullptr;
         ++written_;
     }
     /// Ends what was written since the last `publish`.
@@ -305,6 +306,7 @@ public:
         }
         r->key = old.key == nullptr ? nullptr : keys_.store(key_of(old));
         r->props = std::exchange(old.props, nullptr);
+        has_props_ = has_props_ || r->props != nullptr;
         ++written_;
         publish(from.counts_from_);
         from.forget(old, bytes);
@@ -334,8 +336,10 @@ private:
         , end_{base}
         , keys_{budget} {}
     ~log_segment() {
-        for (std::uint64_t i = 0; i < written_; ++i) {
-            end_payload(*at(i));
+        if (ops_.destroy != nullptr || has_props_) { // else there is nothing to end
+            for (std::uint64_t i = 0; i < written_; ++i) {
+                end_payload(*at(i));
+            }
         }
         for (block* b : blocks_) {
             std::destroy_at(b);
@@ -407,6 +411,7 @@ private:
     time_point counts_from_ = time_point::min();
     dated newest_{};
     bool newest_is_stale_ = false;
+    bool has_props_ = false;
     std::vector<block*> blocks_{};
     key_arena<Sync> keys_;
 };

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -159,4 +161,17 @@ TEST_CASE("log_cursor: a pin outlives the cursor's place") {
     f.ends.end.store(5);
     CHECK(f.read().empty());
     CHECK(f.status == read_status::elsewhere);
+}
+
+TEST_CASE("log_cursor: a reader that throws does not get the same record again") {
+    fixture f;
+    for (int i = 0; i < 3; ++i) {
+        f.add(i);
+    }
+    f.cursor.place(f.ends, f.segment.get(), 0, 0);
+    CHECK_THROWS_AS(
+        f.cursor.read(9, unlimited, [](const log_entry&) { throw std::runtime_error{"no"}; }),
+        std::runtime_error);
+    CHECK(f.cursor.position() == 1);
+    CHECK(f.read() == std::vector{1, 2});
 }
