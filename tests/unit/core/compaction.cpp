@@ -49,12 +49,12 @@ struct fixture : log_fixture {
         REQUIRE(append(key, std::move(value)).failed == errc{});
     }
     /// A whole pass, step by step. Returns what it removed.
-    std::uint64_t pass(std::uint64_t budget = 3) {
+    std::uint64_t pass(std::uint64_t at_most = 3) {
         std::uint64_t removed = 0;
         for (int i = 0; i < 100'000; ++i) {
-            const auto r = cleaner.step(budget, now);
+            const auto r = cleaner.step(at_most, now);
             REQUIRE(r.failed == errc{});
-            REQUIRE(r.examined <= budget);
+            REQUIRE(r.examined <= at_most);
             removed += r.removed;
             if (r.finished) {
                 CHECK(cleaner.phase() == compaction_phase::idle);
@@ -253,6 +253,40 @@ TEST_CASE("compaction: the even keys deleted, the odd ones there [S11]") {
         CHECK(std::stoi(r.key) % 2 == 1);
         CHECK(r.value == "v");
     }
+}
+
+TEST_CASE("compaction: times are found over the holes it leaves [Q06]") {
+    fixture f;
+    for (int i = 0; i < 10; ++i) {
+        f.append(i >= 4 && i <= 7 ? "gone" : "k" + std::to_string(i), "v", seconds_in(i));
+    }
+    f.append("gone", "v", seconds_in(10));
+    f.log.roll();
+    f.pass();
+    CHECK(f.offsets() == offsets{0, 1, 2, 3, 8, 9, 10});
+    CHECK(f.log.offset_for_time(seconds_in(2))->offset == 2);
+    for (int t = 4; t <= 8; ++t) {
+        CHECK(f.log.offset_for_time(seconds_in(t))->offset == 8);
+    }
+    CHECK_FALSE(f.log.offset_for_time(seconds_in(11)).has_value());
+    CHECK(f.log.newest()->offset == 10);
+}
+
+TEST_CASE("compaction: a record or a key that is larger than a segment is kept [S12]") {
+    fixture f{{.segment_bytes = 1'000}};
+    const std::string large(1U << 20, 'x');
+    f.put("k", "old");
+    f.put("k", large);
+    f.put(large, "v");
+    f.put("last", "v");
+    f.log.roll();
+    CHECK(f.pass() == 1);
+    f.pass();
+    const auto all = f.read(0);
+    REQUIRE(all.size() == 3);
+    CHECK(all[0].value == large);
+    CHECK(all[1].key == large);
+    CHECK(f.budget.used() == f.log.memory_bytes());
 }
 
 TEST_CASE("compaction: a checkpoint outside of the log is the log's start [S14]") {
