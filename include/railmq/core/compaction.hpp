@@ -68,9 +68,9 @@ public:
     compaction& operator=(const compaction&) = delete;
     ~compaction() { forget_keys(); }
 
-    /// Looks at up to `budget` records, at least 1. Begins a pass when none is under way, whether
-    /// or not one is due. Throws `std::bad_alloc`; whatever was done is done, the pass goes on with
-    /// the next step.
+    /// Looks at up to `budget` records, at least 1, and at no more segments than there are. Begins
+    /// a pass when none is under way, whether or not one is due. Throws `std::bad_alloc`; whatever
+    /// was done is done, the pass goes on with the next step.
     [[nodiscard]] step_result step(std::uint64_t budget, time_point now) {
         step_result r;
         left_ = std::max<std::uint64_t>(budget, 1);
@@ -317,7 +317,7 @@ private:
                 return;
             }
             segment_type& s = *partition_.segments_[k];
-            r.gone.reserve(r.gone.size() + 1);
+            partition_.make_place(r.gone);
             if (s.live() == 0) {
                 --left_;
                 at_ = s.end();
@@ -348,7 +348,7 @@ private:
         const bool is_sparse = (s.written() - s.live()) * 2 >= s.written();
         if (is_sparse && !s.is_pinned() && s.live_bytes() <= o.segment_bytes &&
             s.live() <= o.segment_records) {
-            partition_.segments_.reserve(partition_.segments_.size() + 1);
+            partition_.make_place(partition_.segments_);
             segment_type* const made = partition_.make_segment(s.base());
             partition_.insert(k, made);
             target_ = log_pin<Sync>::of(made);

@@ -150,7 +150,7 @@ public:
         }
         pin_type next{};
         if (must_roll(records, now)) {
-            segments_.reserve(segments_.size() + 1);
+            make_place(segments_);
             next = pin_type::adopt(make_segment(first));
         }
         segment_type& to = next ? *next.get() : active();
@@ -209,7 +209,7 @@ public:
         if (active().written() == 0) {
             return false;
         }
-        segments_.reserve(segments_.size() + 1);
+        make_place(segments_);
         insert(segments_.size(), make_segment(end_offset()));
         return true;
     }
@@ -347,6 +347,13 @@ private:
     [[nodiscard]] segment_type& active() const noexcept { return *segments_.back(); }
     [[nodiscard]] segment_type* make_segment(std::uint64_t base) const {
         return segment_type::make(ops_, layout_, budget_, base);
+    }
+    /// Room for one more; by doubling, so that many cost little.
+    template <class T>
+    static void make_place(std::vector<T>& v) {
+        if (v.size() == v.capacity()) {
+            v.reserve(std::max<std::size_t>(4, 2 * v.size()));
+        }
     }
     /// Takes over the reference. There is room in the list.
     void insert(std::size_t k, segment_type* s) noexcept {
