@@ -126,7 +126,8 @@ public:
     append_result
     append(std::span<log_input> records, time_point now, const append_terms& terms = {}) {
         const std::uint64_t first = end_offset();
-        if (!have_keys(records)) {
+        const measures m = measure(records, now);
+        if (!m.have_keys) {
             return {errc::invalid_argument};
         }
         std::optional<producer_batch> batch = terms.producer;
@@ -149,12 +150,12 @@ public:
             producers_.reserve(*batch);
         }
         pin_type next{};
-        if (must_roll(records, now)) {
+        if (must_roll(records.size(), m)) {
             make_place(segments_);
             next = pin_type::adopt(make_segment(first));
         }
         segment_type& to = next ? *next.get() : active();
-        if (!to.reserve(records.size(), key_bytes(records))) {
+        if (!to.reserve(records.size(), m.key_bytes)) {
             return {errc::memory_limit};
         }
         try {
@@ -380,41 +381,42 @@ private:
     [[nodiscard]] time_point time_of(const log_input& in, time_point now) const noexcept {
         return options_.timestamps == log_timestamps::append ? now : in.timestamp.value_or(now);
     }
-    [[nodiscard]] bool have_keys(std::span<const log_input> records) const noexcept {
-        const bool all = options_.cleanup != log_cleanup::remove;
-        return std::all_of(records.begin(), records.end(), [all](const log_input& in) {
-            return in.key ? in.key->size() <= key_arena<Sync>::max_key_bytes
-                          : !all && in.payload != nullptr;
-        });
-    }
-    [[nodiscard]] static std::size_t key_bytes(std::span<const log_input> records) noexcept {
-        std::size_t n = 0;
+    /// What is to be known of records before they are stored.
+    struct measures {
+        bool have_keys = true;
+        std::size_t bytes = 0;
+        std::size_t key_bytes = 0; ///< In the arena.
+        time_point newest = time_point::min();
+    };
+    [[nodiscard]] measures
+    measure(std::span<const log_input> records, time_point now) const noexcept {
+        const bool all_need_keys = options_.cleanup != log_cleanup::remove;
+        measures m;
         for (const log_input& in : records) {
-            n += in.key ? key_arena<Sync>::bytes_of(*in.key) : 0;
+            const bool is_tombstone = in.payload == nullptr;
+            const std::size_t key = in.key ? in.key->size() : 0;
+            if (in.key) {
+                m.key_bytes += key_arena<Sync>::bytes_of(*in.key);
+            }
+            m.have_keys = m.have_keys && key <= key_arena<Sync>::max_key_bytes &&
+                          (in.key || (!all_need_keys && !is_tombstone));
+            m.bytes += segment_type::bytes_of(
+                key, is_tombstone ? 0 : ops_.bytes(in.payload), in.props.get());
+            m.newest = std::max(m.newest, time_of(in, now));
         }
-        return n;
+        return m;
     }
     /// Kafka's `LogSegment.shouldRoll`. The age is what lies between the records' times.
-    [[nodiscard]] bool
-    must_roll(std::span<const log_input> records, time_point now) const noexcept {
+    [[nodiscard]] bool must_roll(std::size_t records, const measures& m) const noexcept {
         const segment_type& s = active();
         if (s.written() == 0) {
             // An empty one is as good as a new one, unless the offsets were skipped.
-            return end_offset() + records.size() - 1 - s.base() > segment_type::max_relative;
+            return end_offset() + records - 1 - s.base() > segment_type::max_relative;
         }
-        std::size_t bytes = 0;
-        time_point newest = time_point::min();
-        for (const log_input& in : records) {
-            bytes += segment_type::bytes_of(
-                in.key ? in.key->size() : 0,
-                in.payload != nullptr ? ops_.bytes(in.payload) : 0,
-                in.props.get());
-            newest = std::max(newest, time_of(in, now));
-        }
-        return s.written_bytes() + bytes > options_.segment_bytes ||
-               s.written() + records.size() > options_.segment_records ||
-               newest > saturating_add(s.first_timestamp(), options_.segment_age) ||
-               end_offset() + records.size() - 1 - s.base() > segment_type::max_relative;
+        return s.written_bytes() + m.bytes > options_.segment_bytes ||
+               s.written() + records > options_.segment_records ||
+               m.newest > saturating_add(s.first_timestamp(), options_.segment_age) ||
+               end_offset() + records - 1 - s.base() > segment_type::max_relative;
     }
 
     /// Why retention lets the oldest segment go, if it does.
