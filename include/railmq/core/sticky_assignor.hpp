@@ -11,6 +11,7 @@
 #include <numeric>
 #include <queue>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -198,27 +199,32 @@ private:
         }
     }
 
-    /// Always from whoever has the most, or one that gave too much would have to be given to.
-    /// Each move lowers the sum of the squares of what members have, so this ends.
+    /// Always from whoever has the most, or one that gave too much would have to be given to; of
+    /// equals first from one that can give what it did not own before. Each move lowers the sum of
+    /// the squares of what members have, so this ends.
     void balance() {
-        using entry = std::pair<std::size_t, std::size_t>; // load, and the first places last
+        using entry = std::tuple<std::size_t, bool, std::size_t>;
+        const std::size_t count = order_.size();
+        const auto entry_of = [&](std::size_t place) {
+            return entry{load_[place], added_[place] != 0, count - place}; // the first places first
+        };
         for (bool moved = true; moved;) {
             moved = false;
             std::priority_queue<entry> most;
-            for (std::size_t place = 0; place < order_.size(); ++place) {
-                most.emplace(load_[place], order_.size() - place);
+            for (std::size_t place = 0; place < count; ++place) {
+                most.push(entry_of(place));
             }
             while (!most.empty()) {
-                const auto [load, rank] = most.top();
+                const auto [load, is_fresh, rank] = most.top();
                 most.pop();
-                const std::size_t from = order_.size() - rank;
+                const std::size_t from = count - rank;
                 if (load != load_[from]) {
                     continue; // it has got another entry since
                 }
                 if (const std::size_t to = lighter(from); to != none) {
                     shift(from, to);
-                    most.emplace(load_[from], rank);
-                    most.emplace(load_[to], order_.size() - to);
+                    most.push(entry_of(from));
+                    most.push(entry_of(to));
                     moved = true;
                 }
             }

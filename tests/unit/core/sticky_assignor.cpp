@@ -234,6 +234,14 @@ TEST_CASE("sticky: what was promised is kept to, but moves before what is owned"
     n.add({t0});
     const auto two = assign_sticky(n.all, std::vector<topic_size>{{t0, 4}});
     CHECK(two == assignment{{{t0, 0}, {t0, 3}}, {{t0, 1}, {t0, 2}}});
+
+    sticky_members equal; // two have as much, and one of them has not got it yet
+    equal.add({t0}, {{t0, 0}, {t0, 1}}, 2);
+    equal.add({t0}, {}, 2, {{t0, 2}, {t0, 3}});
+    equal.add({t0});
+    CHECK(
+        assign_sticky(equal.all, std::vector<topic_size>{{t0, 4}}) ==
+        assignment{{{t0, 0}, {t0, 1}}, {{t0, 2}}, {{t0, 3}}});
 }
 
 TEST_CASE("sticky: a chain of members balances what no single move can") {
