@@ -214,6 +214,12 @@ private:
             for (std::size_t place = 0; place < count; ++place) {
                 most.push(entry_of(place));
             }
+            const std::size_t heaviest = count == 0 ? 0 : load_[count - std::get<2>(most.top())];
+            with_load_.assign(heaviest + 1, 0);
+            for (const std::size_t load : load_) {
+                ++with_load_[load];
+            }
+            least_ = 0;
             while (!most.empty()) {
                 const auto [load, is_fresh, rank] = most.top();
                 most.pop();
@@ -234,7 +240,10 @@ private:
     /// The end of a shortest chain from a member to one that has at least two fewer, the lightest
     /// of those; none if there is no such chain. Breadth first, each topic and member once.
     [[nodiscard]] std::size_t lighter(std::size_t start) {
-        if (load_[start] < 2) {
+        while (with_load_[least_] == 0) {
+            ++least_; // nobody who gives has less afterwards than somebody who gets
+        }
+        if (load_[start] < least_ + 2) {
             return none;
         }
         ++search_;
@@ -296,6 +305,10 @@ private:
 
     /// Moves one partition along each link of the chain that ends at `to`.
     void shift(std::size_t start, std::size_t to) {
+        --with_load_[load_[start]];
+        ++with_load_[load_[start] - 1];
+        --with_load_[load_[to]];
+        ++with_load_[load_[to] + 1];
         while (to != start) {
             const link l = link_[to];
             auto& list = held(l.from, l.topic).partitions;
@@ -333,6 +346,8 @@ private:
     std::vector<std::size_t> owner_{};
     std::vector<std::size_t> origin_{}; ///< Who owned it before.
     std::vector<std::size_t> frontier_{};
+    std::vector<std::size_t> with_load_{}; ///< How many members have that many.
+    std::size_t least_ = 0;                ///< Nobody has fewer.
     std::size_t search_ = 0;
     std::size_t found_ = none;
 };
