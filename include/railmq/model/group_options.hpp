@@ -40,6 +40,14 @@ enum class assignor : unsigned char {
     return "unknown";
 }
 
+/// Where a group begins to read a partition of which it has no committed offset, or one that does
+/// not exist any more because retention took the records away (Kafka, auto.offset.reset).
+enum class offset_reset : unsigned char {
+    earliest, ///< With the oldest record there is.
+    latest,   ///< With what is sent from then on.
+    none,     ///< It does not: an error.
+};
+
 /// How a group behaves; all its members agree on it.
 struct group_options {
     railmq::assignor assignor = railmq::assignor::cooperative_sticky;
