@@ -347,6 +347,11 @@ private:
         }
         h.asked.clear();
         h.asked_at = never;
+        for (const auto& d : out_) {
+            require(
+                !std::holds_alternative<decisions::revoke>(d),
+                "a second round gives out what the first has promised, and takes nothing away");
+        }
         carry_out();
     }
 

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <railmq/core/assignment.hpp>
-#include <railmq/core/assignors.hpp>
 #include <railmq/core/group_decisions.hpp>
 #include <railmq/core/group_members.hpp>
-#include <railmq/core/partition_owners.hpp>
+#include <railmq/core/group_rebalance.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/group_options.hpp>
 #include <railmq/model/time.hpp>
@@ -67,7 +66,7 @@ public:
     /// Precondition: the options are valid.
     explicit group_coordinator(group_options options = {}, generation_type last_generation = 0)
         : options_{std::move(options)}
-        , generation_{last_generation} {}
+        , rebalance_{options_.assignor, options_.rebalance_timeout, last_generation} {}
 
     // --- members ---------------------------------------------------------------------------------
 
@@ -85,12 +84,12 @@ public:
             return {static_cast<errc>(f.code.value()), nobody};
         }
         if (!options.instance_id.empty()) {
-            if (member_record* const m = members_.find_instance(options.instance_id)) {
+            if (member_record* const m = members().find_instance(options.instance_id)) {
                 return {errc{}, take_over(*m, options, sorted(topics), now, out)};
             }
         }
-        const bool was_empty = members_.empty();
-        const member_record& m = members_.add(options, sorted(topics), now);
+        const bool was_empty = members().empty();
+        const member_record& m = members().add(options, sorted(topics), now);
         const member_id id = m.id;
         ++subscriptions_;
         watch(m.deadline().first);
@@ -117,7 +116,7 @@ public:
         if (const errc e = check(id, generation); e != errc{}) {
             return e;
         }
-        member_record& m = *members_.find(id);
+        member_record& m = *members().find(id);
         m.last_seen = now;
         if (auto wanted = sorted(topics); wanted != m.topics) {
             m.topics = std::move(wanted);
@@ -135,7 +134,7 @@ public:
         if (const errc e = check(id, generation); e != errc{}) {
             return e;
         }
-        member_record& m = *members_.find(id);
+        member_record& m = *members().find(id);
         m.last_seen = now;
         return is_unsettled(m) ? errc::rebalance_in_progress : errc{};
     }
@@ -144,7 +143,7 @@ public:
     errc poll(member_id id, generation_type generation, time_point now, group_decision_list& out) {
         const errc e = heartbeat(id, generation, now, out);
         if (e == errc{} || e == errc::rebalance_in_progress) {
-            members_.find(id)->last_poll = now;
+            members().find(id)->last_poll = now;
         }
         return e;
     }
@@ -157,9 +156,9 @@ public:
         if (const errc e = check(id, generation); e != errc{}) {
             return e;
         }
-        member_record& m = *members_.find(id);
+        member_record& m = *members().find(id);
         m.last_seen = now;
-        release(m);
+        rebalance_.release(m);
         go_on(now, out);
         return errc{};
     }
@@ -168,9 +167,9 @@ public:
     /// what it owned for its return, until its session times out.
     errc leave(member_id id, time_point now, group_decision_list& out) {
         run_due(now, out);
-        member_record* const m = members_.find(id);
+        member_record* const m = members().find(id);
         if (m == nullptr || m->is_away) {
-            return members_.is_fenced(id) ? errc::fenced : errc::unknown_member;
+            return members().is_fenced(id) ? errc::fenced : errc::unknown_member;
         }
         if (!m->is_static()) {
             remove(*m, removal_reason::left, out);
@@ -180,7 +179,7 @@ public:
         m->is_away = true;
         m->last_seen = now;
         watch(m->deadline().first);
-        release(*m);
+        rebalance_.release(*m);
         go_on(now, out);
         return errc{};
     }
@@ -189,7 +188,7 @@ public:
     /// of that name. O(members).
     errc remove_instance(std::string_view name, time_point now, group_decision_list& out) {
         run_due(now, out);
-        member_record* const m = members_.find_instance(name);
+        member_record* const m = members().find_instance(name);
         if (m == nullptr) {
             return errc::not_found;
         }
@@ -209,16 +208,16 @@ public:
         member_id id, generation_type generation, time_point now, group_decision_list& out) {
         run_due(now, out);
         if (id == nobody) {
-            return members_.empty() ? errc{} : errc::unknown_member;
+            return members().empty() ? errc{} : errc::unknown_member;
         }
-        if (members_.empty() && generation_ == 0) {
+        if (members().empty() && rebalance_.generation() == 0) {
             return errc::fenced;
         }
         if (const errc e = check(id, generation); e != errc{}) {
             return e;
         }
-        member_record& m = *members_.find(id);
-        if (m.generation == 0 || (is_stopped_ && m.revoking.empty())) {
+        member_record& m = *members().find(id);
+        if (m.generation == 0 || (rebalance_.is_stopped() && m.revoking.empty())) {
             return errc::rebalance_in_progress;
         }
         m.last_seen = now;
@@ -232,7 +231,7 @@ public:
     void
     set_partitions(topic_id topic, std::uint32_t count, time_point now, group_decision_list& out) {
         run_due(now, out);
-        if (owners_.set_partitions(topic, count) && members_.subscribe_to(topic)) {
+        if (rebalance_.owners().set_partitions(topic, count) && members().subscribe_to(topic)) {
             changed(now, out);
         }
     }
@@ -248,20 +247,20 @@ public:
             return;
         }
         std::vector<std::pair<member_id, removal_reason>> late;
-        for (const auto& [id, m] : members_) {
+        for (const auto& [id, m] : members()) {
             if (const auto [deadline, reason] = m.deadline(); deadline <= now) {
                 late.emplace_back(id, reason);
             }
         }
         for (const auto& [id, reason] : late) {
-            remove(*members_.find(id), reason, out);
+            remove(*members().find(id), reason, out);
         }
         if (!late.empty()) {
             changed(now, out);
         }
         end_waiting(now, out);
         earliest_ = wait_until_;
-        for (const auto& [id, m] : members_) {
+        for (const auto& [id, m] : members()) {
             watch(m.deadline().first);
         }
     }
@@ -269,27 +268,27 @@ public:
     // --- what it is ------------------------------------------------------------------------------
 
     [[nodiscard]] const group_options& options() const noexcept { return options_; }
-    [[nodiscard]] generation_type generation() const noexcept { return generation_; }
-    [[nodiscard]] std::size_t size() const noexcept { return members_.size(); }
-    [[nodiscard]] bool empty() const noexcept { return members_.empty(); }
+    [[nodiscard]] generation_type generation() const noexcept { return rebalance_.generation(); }
+    [[nodiscard]] std::size_t size() const noexcept { return members().size(); }
+    [[nodiscard]] bool empty() const noexcept { return members().empty(); }
     /// O(members).
     [[nodiscard]] group_state state() const noexcept {
-        return members_.empty()                            ? group_state::empty
-               : wait_until_ != never                      ? group_state::waiting
-               : is_stopped_ || members_.have_to_confirm() ? group_state::revoking
-                                                           : group_state::stable;
+        return members().empty()                                        ? group_state::empty
+               : wait_until_ != never                                   ? group_state::waiting
+               : rebalance_.is_stopped() || members().have_to_confirm() ? group_state::revoking
+                                                                        : group_state::stable;
     }
     /// Who may work on a partition, or has not confirmed yet that it let go of it.
     [[nodiscard]] member_id owner_of(topic_partition p) const noexcept {
-        return owners_.owner_of(p);
+        return rebalance_.owners().owner_of(p);
     }
     /// Null if there is none of that id.
     [[nodiscard]] const member_record* find(member_id id) const noexcept {
-        return members_.find(id);
+        return members().find(id);
     }
     /// Whether a member subscribes to that topic, one that is away included.
     [[nodiscard]] bool is_subscribed(topic_id topic) const noexcept {
-        return members_.subscribe_to(topic);
+        return members().subscribe_to(topic);
     }
     /// Another number whenever `is_subscribed` may give another answer.
     [[nodiscard]] std::uint64_t subscriptions() const noexcept { return subscriptions_; }
@@ -297,6 +296,9 @@ public:
     [[nodiscard]] time_point emptied_at() const noexcept { return emptied_at_; }
 
 private:
+    [[nodiscard]] group_members& members() noexcept { return rebalance_.members(); }
+    [[nodiscard]] const group_members& members() const noexcept { return rebalance_.members(); }
+
     [[nodiscard]] static std::vector<topic_id> sorted(std::span<const topic_id> topics) {
         std::vector<topic_id> list(topics.begin(), topics.end());
         std::sort(list.begin(), list.end());
@@ -307,29 +309,19 @@ private:
     void watch(time_point deadline) noexcept { earliest_ = std::min(earliest_, deadline); }
 
     [[nodiscard]] errc check(member_id id, generation_type generation) const noexcept {
-        const member_record* const m = members_.find(id);
+        const member_record* const m = members().find(id);
         if (m == nullptr || m->is_away) {
-            return m == nullptr && members_.is_fenced(id) ? errc::fenced : errc::unknown_member;
+            return m == nullptr && members().is_fenced(id) ? errc::fenced : errc::unknown_member;
         }
         return m->generation != generation ? errc::fenced : errc{};
     }
 
     [[nodiscard]] bool is_unsettled(const member_record& m) const noexcept {
-        return is_stopped_ || m.generation == 0 || !m.revoking.empty();
-    }
-
-    /// What the member was asked for is free.
-    void release(member_record& m) noexcept {
-        owners_.give(m.revoking, nobody);
-        m.revoking.clear();
-        m.confirm_by = never;
+        return rebalance_.is_stopped() || m.generation == 0 || !m.revoking.empty();
     }
 
     void remove(member_record& m, removal_reason reason, group_decision_list& out) {
-        partition_list lost = merged(m.owned, m.revoking);
-        owners_.give(lost, nobody);
-        out.emplace_back(group_decisions::removed{m.id, reason, std::move(lost)});
-        members_.erase(m.id);
+        rebalance_.remove(m, reason, out);
         ++subscriptions_;
     }
 
@@ -339,22 +331,12 @@ private:
         std::vector<topic_id> topics,
         time_point now,
         group_decision_list& out) {
-        if (!old.is_away) {
-            out.emplace_back(group_decisions::removed{
-                old.id, removal_reason::fenced, merged(old.owned, old.revoking)});
-        }
-        release(old);
-        member_record& m = members_.replace(old.id);
+        member_record& m = rebalance_.replace(old, out);
+        const member_id id = m.id;
         m.options = options;
-        m.is_away = false;
         m.last_seen = now;
         m.last_poll = now;
         watch(m.deadline().first);
-        const member_id id = m.id;
-        owners_.give(m.owned, id);
-        if (m.generation != 0) {
-            out.emplace_back(group_decisions::assign{id, m.generation, m.owned});
-        }
         if (topics != m.topics) {
             m.topics = std::move(topics);
             ++subscriptions_;
@@ -365,41 +347,29 @@ private:
         return id;
     }
 
-    /// Something is different, and who owns what has to be decided anew.
     void changed(time_point now, group_decision_list& out) {
-        if (members_.empty()) {
-            become_empty(now, out);
-        } else if (wait_until_ != never) {
-            return; // the end of the wait will look
-        } else if (options_.assignor == assignor::cooperative_sticky) {
-            run_round(now, out);
-        } else if (!is_stopped_) {
-            stop_all(now, out);
-        } else {
-            go_on(now, out);
+        if (members().empty()) {
+            emptied_at_ = now;
+            if (std::exchange(wait_until_, never) != never) {
+                return; // nobody ever owned anything
+            }
+        }
+        if (wait_until_ == never) { // else the end of the wait will look
+            rebalance_.start(now, out);
+            watch_confirmations(now);
         }
     }
 
-    /// Somebody has let go: ends the rebalance if that was the last one.
     void go_on(time_point now, group_decision_list& out) {
-        if (members_.have_to_confirm()) {
-            return;
-        }
-        if (is_stopped_) {
-            give_out_all(out);
-        } else if (members_.have_promises()) {
-            run_round(now, out);
-        }
+        rebalance_.go_on(now, out);
+        watch_confirmations(now);
     }
 
-    void become_empty(time_point now, group_decision_list& out) {
-        is_stopped_ = false;
-        emptied_at_ = now;
-        if (std::exchange(wait_until_, never) != never) {
-            return; // nobody ever owned anything
+    /// Who was asked just now has the longest time, and for the others somebody watches already.
+    void watch_confirmations(time_point now) noexcept {
+        if (members().have_to_confirm()) {
+            watch(saturating_add(now, options_.rebalance_timeout));
         }
-        ++generation_;
-        out.emplace_back(group_decisions::rebalanced{generation_, 0});
     }
 
     /// The end of the wait comes later if somebody came during it (Kafka, InitialDelayedJoin).
@@ -417,96 +387,14 @@ private:
         }
     }
 
-    void stop_all(time_point now, group_decision_list& out) {
-        is_stopped_ = true;
-        for (auto& [id, m] : members_) {
-            m.previous = m.owned;
-            m.revoking.swap(m.owned);
-            if (m.is_away) {
-                release(m);
-            } else {
-                ask_for_revocation(m, now, out);
-            }
-        }
-        go_on(now, out);
-    }
-
-    void give_out_all(group_decision_list& out) {
-        const auto subscribers = members_.subscribers(true);
-        assignment target = assign(options_.assignor, subscribers, owners_.sizes());
-        is_stopped_ = false;
-        ++generation_;
-        out.emplace_back(group_decisions::rebalanced{generation_, members_.size()});
-        std::size_t place = 0;
-        for (auto& [id, m] : members_) {
-            m.previous.clear();
-            m.owned = std::move(target[place++]);
-            m.generation = generation_;
-            owners_.give(m.owned, id);
-            tell(m, m.owned, out);
-        }
-    }
-
-    /// One round of a cooperative rebalance.
-    void run_round(time_point now, group_decision_list& out) {
-        const assignment target = assign_sticky(members_.subscribers(false), owners_.sizes());
-        std::size_t place = 0;
-        for (auto& [id, m] : members_) {
-            if (m.is_away) { // it works on nothing, so there is nothing to wait for
-                m.revoking = without(m.owned, target[place]);
-                m.owned = without(m.owned, m.revoking);
-                release(m);
-            }
-            ++place;
-        }
-        const auto is_free = [&](topic_partition p, std::size_t) {
-            return owners_.owner_of(p) == nobody;
-        };
-        cooperative_round round = first_round(members_.subscribers(false), target, is_free);
-        ++generation_;
-        out.emplace_back(group_decisions::rebalanced{generation_, members_.size()});
-        place = 0;
-        for (auto& [id, m] : members_) {
-            partition_list added = without(round.now[place], m.owned);
-            m.owned = std::move(round.now[place]);
-            m.promised = std::move(round.later[place]);
-            m.revoking = merged(m.revoking, round.revoked[place]);
-            m.generation = generation_;
-            owners_.give(added, id);
-            tell(m, std::move(added), out);
-            ask_for_revocation(m, now, out);
-            ++place;
-        }
-    }
-
-    /// Who is away is told when it comes back.
-    static void tell(const member_record& m, partition_list added, group_decision_list& out) {
-        if (!m.is_away) {
-            out.emplace_back(group_decisions::assign{m.id, m.generation, std::move(added)});
-        }
-    }
-
-    /// A second request does not give more time for the first.
-    void ask_for_revocation(member_record& m, time_point now, group_decision_list& out) {
-        if (m.revoking.empty()) {
-            return;
-        }
-        m.confirm_by = std::min(m.confirm_by, saturating_add(now, options_.rebalance_timeout));
-        watch(m.confirm_by);
-        out.emplace_back(group_decisions::revoke{m.id, m.generation, m.revoking});
-    }
-
     group_options options_;
-    group_members members_{};
-    partition_owners owners_{};
-    generation_type generation_;
+    group_rebalance rebalance_;
     std::uint64_t subscriptions_ = 0;
     time_point earliest_ = never;
     time_point emptied_at_ = time_point::min();
     time_point wait_until_ = never; ///< Before the first rebalance.
     duration wait_left_{0};         ///< By how much more it may be put off.
     bool has_newcomer_ = false;     ///< Somebody came since it was last put off.
-    bool is_stopped_ = false;       ///< A rebalance that stops everybody is under way.
 };
 
 } // namespace railmq::core
