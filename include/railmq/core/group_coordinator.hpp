@@ -295,9 +295,10 @@ public:
     /// When the last member went; the earliest moment if there never was one.
     [[nodiscard]] time_point emptied_at() const noexcept { return emptied_at_; }
 
+    [[nodiscard]] const group_members& members() const noexcept { return rebalance_.members(); }
+
 private:
     [[nodiscard]] group_members& members() noexcept { return rebalance_.members(); }
-    [[nodiscard]] const group_members& members() const noexcept { return rebalance_.members(); }
 
     [[nodiscard]] static std::vector<topic_id> sorted(std::span<const topic_id> topics) {
         std::vector<topic_id> list(topics.begin(), topics.end());

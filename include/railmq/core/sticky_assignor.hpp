@@ -17,8 +17,6 @@
 
 namespace railmq::core {
 
-namespace detail {
-
 /// The work of one call of `assign_sticky`.
 ///
 /// Three steps. Every member keeps what it owned; whatever is left goes to the members with the
@@ -352,8 +350,6 @@ private:
     std::size_t found_ = none;
 };
 
-} // namespace detail
-
 /// Balanced, and moving as little as that allows (Kafka, StickyAssignor): with equal subscriptions
 /// no two members differ by more than one partition and the fewest possible move; otherwise no
 /// other assignment is better balanced. Claims to one and the same partition are settled by
@@ -365,7 +361,7 @@ private:
 /// Throws `std::bad_alloc`.
 [[nodiscard]] inline assignment
 assign_sticky(std::span<const subscriber> members, std::span<const topic_size> topics) {
-    return detail::sticky_round{members, topics}.run();
+    return sticky_round{members, topics}.run();
 }
 
 } // namespace railmq::core

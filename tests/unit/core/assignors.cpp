@@ -2,10 +2,14 @@
 #include <railmq/core/assignors.hpp>
 
 #include "support/catch.hpp"
+#include "support/seed.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 using railmq::assignor;
@@ -167,4 +171,40 @@ TEST_CASE("assignors: [U05] cooperative asks nothing of a stale claim, and both 
     const auto settled = assign_cooperative_sticky(twice.all, topics);
     CHECK(settled.now[0] == partition_list{{t0, 0}});
     CHECK(settled.revoked[0] == partition_list{{t0, 1}});
+}
+
+TEST_CASE("assignors: [I9] cooperative never takes away more than range would") {
+    std::mt19937_64 random{railmq::test::seed(73)};
+    std::size_t by_sticky = 0;
+    std::size_t by_range = 0;
+    assignment had(1);
+    for (int n = 0; n < 500; ++n) {
+        const std::vector<topic_size> topics{{t0, static_cast<std::uint32_t>(random() % 30)}};
+        if (random() % 2 == 0 && had.size() > 1) {
+            had.erase(had.begin() + static_cast<std::ptrdiff_t>(random() % had.size()));
+        } else {
+            had.emplace_back();
+        }
+        members m;
+        for (const partition_list& list : had) {
+            m.add({t0}, list, 1);
+        }
+        const auto lost = [&](const assignment& to) {
+            std::size_t count = 0;
+            for (std::size_t i = 0; i < had.size(); ++i) {
+                for (const auto& p : had[i]) {
+                    count += p.partition < topics[0].partitions && !contains(to[i], p) ? 1 : 0;
+                }
+            }
+            return count;
+        };
+        const assignment sticky = assign(assignor::cooperative_sticky, m.all, topics);
+        const std::size_t s = lost(sticky);
+        const std::size_t r = lost(assign_range(m.all, topics));
+        REQUIRE(s <= r);
+        by_sticky += s;
+        by_range += r;
+        had = sticky;
+    }
+    CHECK(by_sticky * 2 < by_range);
 }
