@@ -12,11 +12,16 @@
     prefix template class core::message_fates<Runtime>;                                            \
     prefix template class core::message_leases<Runtime>;                                           \
     prefix template class core::consumer_board<Runtime>;                                           \
+    prefix template class core::message_recovery<Runtime>;                                         \
+    prefix template class core::joint_changes<Runtime>;                                            \
+    prefix template class core::message_rows<Runtime>;                                             \
     prefix template class core::queue_machine<Runtime>;                                            \
+    prefix template class detail::queue_journal<Runtime>;                                          \
     prefix template class detail::broker_core<Runtime>;                                            \
     prefix template class detail::queue_core<Runtime>;                                             \
     prefix template class basic_broker<Runtime>;                                                   \
     prefix template class basic_subscription<Runtime>;                                             \
+    prefix template class basic_transaction<Runtime>;                                              \
     prefix template class basic_delivery<int, Runtime>;                                            \
     prefix template class basic_producer<int, Runtime>;                                            \
     prefix template class basic_consumer<int, Runtime>;                                            \
