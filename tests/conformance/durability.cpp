@@ -462,6 +462,30 @@ TEST_CASE("[BR21] a sync does not confirm what found no space") {
     CHECK_FALSE(ec);
 }
 
+TEST_CASE("however many leases end at one moment, what becomes of them is written") {
+    constexpr std::size_t count = 40'000;
+    world w{
+        {.durability = railmq::durability::accepted,
+         .journal = {.max_record_bytes = 1 << 20}}}; // all of them in one record would be longer
+    w.options.observer = nullptr;
+    w.close_and_open();
+    auto q = w.broker->queue<int>("q", {.retry = at_once});
+    q.producer().send_batch(std::vector<int>(count, 7));
+    auto c = q.consumer({.prefetch = railmq::unlimited});
+    auto held = c.receive_batch(count, 0s);
+    REQUIRE(held.size() == count);
+    w.sim.advance(31s);
+    CHECK(q.stats().deadlines_passed == count);
+    CHECK(w.broker->stats().unwritten == 0);
+    held.clear();
+    w.broker->sync();
+    w.cut_power();
+    w.open();
+    q = w.broker->queue<int>("q");
+    CHECK(q.stats().ready == count);
+    CHECK(q.consumer().try_receive()->failure_count() == 1); // and not twice: that was judged
+}
+
 TEST_CASE("[BR14] a wall clock that was set back makes nothing wait longer than it was told to") {
     simulated_disk disk{1};
     {

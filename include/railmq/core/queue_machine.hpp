@@ -407,9 +407,10 @@ public:
     // Time
 
     /// Brings the queue up to `now`: everything due happens, in order of deadline, then creation;
-    /// of one moment, deadlines of first hand-outs come before everything else.
-    void run_due(time_point now, effects_type& fx) {
-        for (;;) {
+    /// of one moment, deadlines of first hand-outs come before everything else. True: it has ended
+    /// after `most` of them, and there may be more.
+    bool run_due(time_point now, effects_type& fx, std::uint64_t most = ~std::uint64_t{0}) {
+        for (; most != 0; --most) {
             const time_point lease_due = next_line_lease(now);
             if (std::min(lease_due, timers_.next()) > now) {
                 break;
@@ -421,6 +422,7 @@ public:
             }
         }
         serve(now, fx);
+        return most == 0;
     }
 
     /// The exact moment at which `run_due` next has something to do, or `never`.

@@ -250,20 +250,10 @@ public:
     /// What is due in this queue happens. Called by the broker, which has taken the queue off its
     /// list of due ones.
     void run_due(time_point now) {
-        effects_type fx = make_effects();
-        after finish{*this, fx};
-        std::lock_guard guard{mutex_};
-        const write_later write{*this, fx};
-        // First forget the old deadline, then look: a consumer that takes a message meanwhile
-        // either is seen here, since it moved `next` before, or sees `never` and lowers it again.
-        due_.store(never.time_since_epoch().count(), std::memory_order_seq_cst);
-        const struct lower_exactly {
-            queue_core& queue;
-            time_point now;
-            ~lower_exactly() { queue.lower_due(queue.machine_.next_due(now)); }
-        } lower{*this, now};
-        machine_.run_due(now, fx);
-        machine_.trim(1024);
+        // Whatever falls due at one moment: in parts, so that others get the lock between them, and
+        // no record of the journal becomes too long.
+        while (run_some_due(now, std::uint64_t{1} << 14)) {
+        }
     }
 
     [[nodiscard]] time_point next_due(time_point now) {
@@ -432,6 +422,25 @@ public:
     };
 
 private:
+    /// True: there is more.
+    bool run_some_due(time_point now, std::uint64_t most) {
+        effects_type fx = make_effects();
+        after finish{*this, fx};
+        std::lock_guard guard{mutex_};
+        const write_later write{*this, fx};
+        // First forget the old deadline, then look: a consumer that takes a message meanwhile
+        // either is seen here, since it moved `next` before, or sees `never` and lowers it again.
+        due_.store(never.time_since_epoch().count(), std::memory_order_seq_cst);
+        const struct lower_exactly {
+            queue_core& queue;
+            time_point now;
+            ~lower_exactly() { queue.lower_due(queue.machine_.next_due(now)); }
+        } lower{*this, now};
+        const bool has_more = machine_.run_due(now, fx, most);
+        machine_.trim(1024);
+        return has_more;
+    }
+
     [[nodiscard]] bool has_all() const noexcept override { return kept_->absent_count() == 0; }
     [[nodiscard]] bool bring_back(place_type p) noexcept override {
         error_code ec;
