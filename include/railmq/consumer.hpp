@@ -407,19 +407,17 @@ bool basic_consumer<T, Runtime>::receive_slow(
         return outcome == step::got;
     }
     owner.flush_idle();
-    if (!owner.block(w.thread, limit)) {
-        const bool was_served = q.locked([&](auto& m, time_point, auto&) {
-            if (!w.is_linked()) {
-                return true;
-            }
-            m.forget(w);
-            return false;
-        });
-        if (!was_served) {
-            ec = limit == never ? errc::would_deadlock : errc::timed_out;
-            return false;
+    const auto give_back = [&] {
+        if (w.one) {
+            w.leases.push_back(w.one);
         }
-        owner.block(w.thread, never); // it is being completed this moment
+        for (const auto& l : w.leases) {
+            q.settle(l, {core::settlement::kind::release, {}, {}});
+        }
+    };
+    if (!detail::block_until_served(q, w, w.thread, limit, give_back)) {
+        ec = limit == never ? errc::would_deadlock : errc::timed_out;
+        return false;
     }
     ec = w.result;
     if (w.one) {

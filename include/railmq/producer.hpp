@@ -3,6 +3,7 @@
 
 #include <railmq/bytes.hpp>
 #include <railmq/detail/async_ops.hpp>
+#include <railmq/detail/blocking.hpp>
 #include <railmq/detail/elements.hpp>
 #include <railmq/detail/patience.hpp>
 #include <railmq/detail/queue_core.hpp>
@@ -552,21 +553,16 @@ receipt basic_producer<T, Runtime>::send_slow(
         ec = why;
         return {};
     }
-    if (!owner.block(w.thread, limit)) {
-        const bool was_served = queue_->locked([&](auto& m, time_point, auto&) {
-            if (!w.is_linked()) {
-                return true;
-            }
-            m.forget(w);
-            return false;
-        });
-        if (!was_served) {
-            const errc why = limit == never ? errc::would_deadlock : errc::timed_out;
-            queue_->count_refused(why);
-            ec = why;
-            return {};
+    const auto keep_books = [&] {
+        if (w.result == errc{}) {
+            held.was_moved(); // it was sent, whatever somebody else has thrown
         }
-        owner.block(w.thread, never); // it is being completed this moment
+    };
+    if (!detail::block_until_served(*queue_, w, w.thread, limit, keep_books)) {
+        const errc why = limit == never ? errc::would_deadlock : errc::timed_out;
+        queue_->count_refused(why);
+        ec = why;
+        return {};
     }
     ec = w.result;
     if (ec) {

@@ -84,10 +84,12 @@ public:
     /// consumers. One that was held when the process ended has failed, unless it `was_closed` in
     /// good order.
     ///
-    /// False: no memory at all; nothing has changed.
+    /// False: no memory at all; nothing has changed. What the payload's move throws is passed on.
+    /// `has_payload` is false from when it was moved.
     [[nodiscard]] bool restore(
         message_image& image,
         void* payload,
+        bool& has_payload,
         bool in_line,
         bool was_closed,
         time_point now,
@@ -98,6 +100,7 @@ public:
             return false;
         }
         store_.ops().relocate(store_.payload(p), payload);
+        has_payload = false;
         slot_word w{slot_state::settling};
         p.at->store(w.handed_out(image.delivery_count));
         p.at->set_enqueued(image.enqueued);

@@ -5,6 +5,40 @@
 
 namespace railmq::detail {
 
+/// Blocks until a waiter that stands in `q` is served, at most until `limit`; not at all with the
+/// earliest there is. False: it was not, and does not stand there any more.
+///
+/// In a simulation others run meanwhile, and what they throw is passed on: then it does not stand
+/// there either, and if it was served before, `undo` is called.
+template <class Runtime, class Waiter, class Undo>
+[[nodiscard]] bool block_until_served(
+    queue_core<Runtime>& q, Waiter& w, sleeper<Runtime>& thread, time_point limit, Undo&& undo) {
+    auto& owner = q.broker();
+    const auto take_back = [&] {
+        return q.locked([&](auto& m, time_point, auto&) {
+            if (!w.is_linked()) {
+                return false;
+            }
+            m.forget(w);
+            return true;
+        });
+    };
+    try {
+        if (limit == time_point::min() ? thread.spot.finished() : owner.block(thread, limit)) {
+            return true;
+        }
+        if (take_back()) {
+            return false;
+        }
+        return owner.block(thread, never); // it is being completed this moment
+    } catch (...) {
+        if (!take_back()) {
+            undo();
+        }
+        throw;
+    }
+}
+
 /// Blocks until a queue, or one consumer of it, has nothing left to do, at most for `limit`.
 /// Of a queue: nothing held, and unless `only_held`, nothing ready or delayed either.
 /// False: not within the limit, or the queue was closed meanwhile. A handler of the broker does not
@@ -30,21 +64,8 @@ template <class Runtime>
         m.wait_for_idle(w);
         m.serve(now, fx);
     });
-    const bool in_handler = handler_of == &owner;
-    if (in_handler ? !w.thread.spot.finished() : !owner.block(w.thread, until)) {
-        const bool was_served = q.locked([&](auto& m, time_point, auto&) {
-            if (!w.is_linked()) {
-                return true;
-            }
-            m.forget(w);
-            return false;
-        });
-        if (!was_served) {
-            return false;
-        }
-        owner.block(w.thread, never); // it is being completed this moment
-    }
-    return !w.result;
+    const time_point soon = handler_of == &owner ? time_point::min() : until;
+    return block_until_served(q, w, w.thread, soon, [] {}) && !w.result;
 }
 
 } // namespace railmq::detail

@@ -78,6 +78,16 @@ errc queue_core<Runtime>::restore(
     const auto free_space = [align](void* p) { ::operator delete(p, align); };
     const std::unique_ptr<void, decltype(free_space)> space{
         ::operator new(ops.size, align), free_space};
+    struct value {
+        const core::payload_ops& ops;
+        void* at;
+        bool is_there = false;
+        ~value() {
+            if (is_there && ops.destroy != nullptr) {
+                ops.destroy(at);
+            }
+        }
+    };
     std::vector<std::byte> payload;
     for (const entry& e : all) {
         core::message_image image = e.message->image(e.id);
@@ -88,20 +98,17 @@ errc queue_core<Runtime>::restore(
             return static_cast<errc>(ec.value());
         }
         kept_->add(e.id, e.position, e.message->where);
-        bool is_value = false;
+        value made{ops, space.get()};
         try {
-            is_value = ops.decode(space.get(), payload);
+            made.is_there = ops.decode(space.get(), payload);
         } catch (...) {
             broker_->count_swallowed();
         }
-        if (!is_value) {
+        if (!made.is_there) {
             bad.push_back({std::move(image), payload});
             continue;
         }
-        if (!machine_.restore(image, space.get(), e.is_in_line, was_closed, now, fx)) {
-            if (ops.destroy != nullptr) {
-                ops.destroy(space.get());
-            }
+        if (!machine_.restore(image, made.at, made.is_there, e.is_in_line, was_closed, now, fx)) {
             return errc::memory_limit;
         }
         if (const place_type p = machine_.store().locate(e.position)) {
