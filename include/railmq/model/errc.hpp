@@ -41,6 +41,7 @@ enum class errc {
     journal_locked,        ///< Another process or handle has the directory open.
     journal_corrupt,       ///< Damage below the last synced position.
     journal_failed,        ///< An earlier write or sync failed; reopen to recover.
+    in_use,                ///< Something still depends on it, and the call was to spare that.
 };
 
 namespace detail {
@@ -73,6 +74,7 @@ namespace detail {
     case errc::journal_locked: return "directory is open elsewhere";
     case errc::journal_corrupt: return "journal is damaged";
     case errc::journal_failed: return "journal has failed, reopen to recover";
+    case errc::in_use: return "still in use";
     }
     return "unknown railmq error";
 }

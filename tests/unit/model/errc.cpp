@@ -16,7 +16,7 @@ using railmq::error_code;
 namespace {
 
 constexpr int first_value = static_cast<int>(errc::closed);
-constexpr int last_value = static_cast<int>(errc::journal_failed);
+constexpr int last_value = static_cast<int>(errc::in_use);
 
 } // namespace
 
