@@ -58,8 +58,6 @@ private:
 /// is entered once. A word hence costs at most one step for each node of the trie, and a key no
 /// more than words x nodes, whatever the patterns are: nothing is tried twice.
 ///
-/// What was moved from may only be assigned to or destroyed.
-///
 /// Distinct objects: safe. Shared objects: any number of `match` and `find` at once, each `match`
 /// with a scratch of its own; nothing beside the others.
 class topic_trie {
@@ -74,7 +72,7 @@ public:
 
     /// Number of nodes in use: one for each distinct beginning of a pattern but the empty one.
     [[nodiscard]] std::size_t node_count() const noexcept {
-        return nodes_.size() - free_.size() - 1;
+        return nodes_.empty() ? 0 : nodes_.size() - free_.size() - 1;
     }
 
     /// The pattern's value, `none` if it is not there. Cost: O(length of the pattern).
@@ -88,6 +86,9 @@ public:
     /// Throws `std::bad_alloc`; then nothing has changed.
     void set(std::string_view pattern, value_type value) {
         RAILMQ_ASSERT(value != none);
+        if (nodes_.empty()) {
+            static_cast<void>(new_node());
+        }
         std::uint32_t at = root;
         topic_words words{pattern};
         std::string_view word;
@@ -125,6 +126,9 @@ public:
     template <class F>
     void match(std::string_view key, topic_scratch& scratch, F&& f) const {
         topic_scratch& s = scratch;
+        if (nodes_.empty()) {
+            return;
+        }
         begin(s);
         enter(root, s, f);
         topic_words words{key};
@@ -197,7 +201,7 @@ private:
     }
 
     [[nodiscard]] std::uint32_t node_of(std::string_view pattern) const noexcept {
-        std::uint32_t at = root;
+        std::uint32_t at = nodes_.empty() ? none : root;
         topic_words words{pattern};
         std::string_view word;
         while (at != none && words.next(word)) {
@@ -400,7 +404,7 @@ private:
         to.patterns_ = patterns_;
     }
 
-    std::vector<node> nodes_ = std::vector<node>(1); // the first one is the root
+    std::vector<node> nodes_{}; // the first one is the root, made with the first pattern
     std::vector<std::uint32_t> free_{};
     boost::unordered_flat_map<std::uint64_t, std::uint32_t> edges_{};
     boost::unordered_flat_map<std::string, word_use, text_hash, std::equal_to<>> words_{};
