@@ -117,7 +117,8 @@ public:
     }
 
     /// Removes all bindings to a queue or a log that is about to go; returns how many there were.
-    /// Precondition: it is no exchange, see `erase`. Cost: O(bindings that go).
+    /// Precondition: it is no exchange, see `erase`. Cost: O(bindings that go), and for those from
+    /// headers and consistent_hash exchanges what `unbind` takes.
     std::size_t forget(destination d) noexcept {
         RAILMQ_ASSERT(d.kind != destination_kind::exchange);
         const std::uint32_t slot = table_.slot_of(d);
@@ -167,7 +168,8 @@ public:
 
     /// Removes a binding. Weights do not matter.
     /// Errors: `not_found` if there is no such exchange or binding.
-    /// Cost: O(length of the key and the arguments); in a consistent_hash exchange O(members).
+    /// Cost: O(length of the key and the arguments); in a consistent_hash exchange O(members), in a
+    /// headers exchange O(different arguments).
     [[nodiscard]] error_code unbind(
         std::uint32_t from,
         destination to,
@@ -323,11 +325,7 @@ private:
     }
 
     void visit_all(std::string_view key, header_span headers, routes& out) const {
-        const auto add = [&](std::uint32_t bundle) {
-            for (const binding_table::member& m : table_.members(bundle)) {
-                out.add(m.slot, m.where);
-            }
-        };
+        const auto add = [&](std::uint32_t bundle) { out.add(table_.members(bundle)); };
         for (; out.next_ != out.exchanges_.size(); ++out.next_) {
             const exchange& x = *exchanges_[out.exchanges_[out.next_]];
             if (!x.index.match(key, headers, out.topics_, add)) {

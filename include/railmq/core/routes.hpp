@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/core/binding_table.hpp>
 #include <railmq/core/destination.hpp>
 #include <railmq/core/topic_trie.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace railmq::core {
@@ -35,6 +37,8 @@ private:
     void begin(std::size_t slots) {
         found_.clear();
         exchanges_.clear();
+        unmarked_ = {};
+        is_first_ = true;
         next_ = 0;
         alternate_missing_ = false;
         if (seen_.size() < slots) {
@@ -58,11 +62,38 @@ private:
         }
     }
 
+    /// Adds the destinations of a bundle, which are different ones. As long as there is no other
+    /// bundle, queues and logs need no marks: a look at the array of marks costs more than all of
+    /// the rest, where there are many destinations and few of them get a message.
+    void add(std::span<const binding_table::member> bundle) {
+        if (is_first_) {
+            is_first_ = false;
+            unmarked_ = bundle;
+            for (const binding_table::member& m : bundle) {
+                if (m.where.kind == destination_kind::exchange) {
+                    add(m.slot, m.where);
+                } else {
+                    found_.push_back(m.where);
+                }
+            }
+            return;
+        }
+        for (const binding_table::member& m : std::exchange(unmarked_, {})) {
+            seen_[m.slot] = message_;
+        }
+        for (const binding_table::member& m : bundle) {
+            add(m.slot, m.where);
+        }
+    }
+
     std::vector<destination> found_{};
     std::vector<std::uint32_t> exchanges_{}; // slots, in the order they are visited
     std::size_t next_ = 0;                   // the first of them that was not
     std::vector<std::uint32_t> seen_{};      // by slot: the message that has come there
     std::uint32_t message_ = 0;
+    std::span<const binding_table::member>
+        unmarked_{};       // the first bundle, while it is the only one
+    bool is_first_ = true; // no bundle has been added
     bool alternate_missing_ = false;
     topic_scratch topics_{};
 };

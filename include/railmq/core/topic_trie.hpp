@@ -21,6 +21,7 @@ namespace railmq::core {
 /// Finds a `std::string` by a view, without a copy.
 struct text_hash {
     using is_transparent = void;
+    using is_avalanching = void; // as boost::hash is for texts, so that it is not mixed again
     [[nodiscard]] std::size_t operator()(std::string_view text) const noexcept {
         return boost::hash<std::string_view>{}(text);
     }

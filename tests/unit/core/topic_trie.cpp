@@ -147,6 +147,9 @@ TEST_CASE("[BR16] topic_trie: the edges that others have fallen over") {
     CHECK(matches("#.*", ".."));
     CHECK_FALSE(matches("*", ""));
     CHECK(matches("a.*", "a."));
+    CHECK_FALSE(matches("a.#.a", "a")); // one word is not two
+    CHECK(matches("a.#.a", "a.a"));
+    CHECK_FALSE(matches("#.*.#.*", "a"));
 }
 
 TEST_CASE("[N09] [BR16] topic_trie: many # cost a step for each word and node") {
