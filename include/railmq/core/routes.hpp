@@ -37,7 +37,6 @@ private:
     void begin(std::size_t slots) {
         found_.clear();
         exchanges_.clear();
-        unmarked_ = {};
         is_first_ = true;
         next_ = 0;
         alternate_missing_ = false;
