@@ -29,6 +29,8 @@
 #include <utility>
 #include <vector>
 
+#include <malloc.h>
+
 using railmq::binding_arguments;
 using railmq::errc;
 using railmq::error_code;
@@ -51,6 +53,7 @@ using railmq::core::topic_trie;
 namespace {
 
 std::size_t allocations = 0;
+std::size_t bytes_in_use = 0;
 std::size_t fail_after = 0; // the allocation that fails, counted from here; 0: none
 
 void* allocate(std::size_t bytes) noexcept {
@@ -58,7 +61,14 @@ void* allocate(std::size_t bytes) noexcept {
     if (fail_after != 0 && --fail_after == 0) {
         return nullptr;
     }
-    return std::malloc(bytes == 0 ? 1 : bytes);
+    void* const p = std::malloc(bytes == 0 ? 1 : bytes);
+    bytes_in_use += p == nullptr ? 0 : ::malloc_usable_size(p);
+    return p;
+}
+
+void release(void* p) noexcept {
+    bytes_in_use -= p == nullptr ? 0 : ::malloc_usable_size(p);
+    std::free(p);
 }
 
 } // namespace
@@ -74,13 +84,13 @@ void* allocate(std::size_t bytes) noexcept {
     return allocate(n);
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept {
-    std::free(p);
+    release(p);
 }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-    std::free(p);
+    release(p);
 }
 [[gnu::noinline]] void operator delete(void* p, const std::nothrow_t&) noexcept {
-    std::free(p);
+    release(p);
 }
 
 namespace {
@@ -679,6 +689,51 @@ TEST_CASE("router: once warm, routing needs no memory") {
     CHECK(after == before);
     CHECK_FALSE(last);
     CHECK(found > 1'000);
+}
+
+TEST_CASE("[A10] router: memory goes with what needed it") {
+    std::mt19937_64 random{railmq::test::seed(2)};
+    for (const exchange_type type :
+         {exchange_type::direct, exchange_type::topic, exchange_type::headers}) {
+        CAPTURE(to_string(type));
+        named f;
+        f.declare("x", type);
+        CHECK_FALSE(f.r.erase(f.r.find("x")));
+        const std::uint32_t count = type == exchange_type::headers ? 2'000 : 20'000;
+        std::vector<std::uint32_t> all(count);
+        const std::size_t before = bytes_in_use;
+        f.declare("x", type);
+        const std::uint32_t x = f.r.find("x");
+        const auto bind = [&](std::uint32_t i, bool is_bound) {
+            const std::string key = "site.*.device." + std::to_string(i) + ".#";
+            binding_arguments a;
+            if (type == exchange_type::headers) {
+                a.headers = {{"a long name of a header", key}};
+            }
+            return is_bound ? f.r.bind(x, destination::queue(i), key, a).code
+                            : f.r.unbind(x, destination::queue(i), key, a);
+        };
+        bool failed = false; // no assertion in a loop: it needs memory as well
+        for (std::uint32_t i = 0; i != count; ++i) {
+            all[i] = i;
+            failed = failed || bind(i, true);
+        }
+        const std::size_t full = bytes_in_use - before;
+        CHECK(full < count * std::size_t{600});
+        std::shuffle(all.begin(), all.end(), random);
+        for (std::uint32_t i = 0; i + 100 < count; ++i) {
+            failed = failed || bind(all[i], false);
+        }
+        CHECK(f.r.bindings() == 100);
+        CHECK(bytes_in_use - before < count * std::size_t{330} + 50'000); // tables
+        for (std::uint32_t i = count - 100; i != count; ++i) {
+            failed = failed || bind(all[i], false);
+        }
+        CHECK(bytes_in_use - before < count * std::size_t{150} + 20'000); // slots: x has one
+        CHECK_FALSE(failed);
+        CHECK_FALSE(f.r.erase(x));
+        CHECK(bytes_in_use - before < 15'000);
+    }
 }
 
 TEST_CASE("topic_trie: a pattern for which there is no memory leaves no node behind") {

@@ -3,6 +3,7 @@
 
 #include <railmq/config.hpp>
 #include <railmq/core/destination.hpp>
+#include <railmq/core/numbered.hpp>
 
 #include <boost/container/small_vector.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace railmq::core {
 
@@ -21,8 +21,9 @@ namespace railmq::core {
 /// has a slot, a small number, as long as a binding leads to it; it knows its bindings, so that it
 /// can go without a search.
 ///
-/// Memory is given back when bindings go, but for tables of slots, bundles and bindings, which keep
-/// the size of the busiest moment: some 100 bytes for each binding there was.
+/// What bindings need beside their place in tables is given back when they go. The tables of slots,
+/// bundles and bindings keep the size of the busiest moment until there is nothing in them: some
+/// 120 bytes for each binding there was, and at most as much again as room to grow.
 ///
 /// Distinct objects: safe. Shared objects: any number of const calls, nothing beside the others.
 class binding_table {
@@ -36,6 +37,9 @@ public:
 
     /// Number of bindings.
     [[nodiscard]] std::size_t size() const noexcept { return bindings_.size(); }
+
+    /// Number of bundles, the empty ones included.
+    [[nodiscard]] std::size_t bundles() const noexcept { return bundles_.size(); }
 
     /// All slots are below this.
     [[nodiscard]] std::size_t slots() const noexcept { return targets_.numbers(); }
@@ -82,10 +86,13 @@ public:
         return {bundles_[bundle].data(), bundles_[bundle].size()};
     }
 
-    /// Some bundle that leads to the slot, `no_number` if there is none. Cost: O(1).
+    /// Some bundle that leads to the slot, `no_number` if there is none, or no such slot.
+    /// Cost: O(1).
     [[nodiscard]] std::uint32_t bundle_of(std::uint32_t slot) const noexcept {
-        const auto& all = targets_[slot].bindings;
-        return all.empty() ? no_number : bindings_[all.back()].bundle;
+        if (slot >= targets_.numbers() || targets_[slot].bindings.empty()) {
+            return no_number;
+        }
+        return bindings_[targets_[slot].bindings.back()].bundle;
     }
 
     /// Adds a binding; false, and nothing has changed, if it is there. Cost: O(1), amortised.
@@ -126,6 +133,7 @@ public:
         const std::uint32_t id = found->second;
         const binding gone = bindings_[id];
         index_.erase(found);
+        shrink_if_sparse(index_);
         auto& members = bundles_[bundle];
         members[gone.at_bundle] = members.back();
         bindings_[members[gone.at_bundle].binding].at_bundle = gone.at_bundle;
@@ -143,7 +151,7 @@ private:
     struct target {
         destination where{};
         bool is_pinned = false;
-        std::vector<std::uint32_t> bindings{};
+        boost::container::small_vector<std::uint32_t, 2> bindings{};
     };
 
     /// Where it stands in the lists of its two ends.
@@ -174,6 +182,7 @@ private:
     void drop_if_unused(std::uint32_t slot) noexcept {
         if (!targets_[slot].is_pinned && targets_[slot].bindings.empty()) {
             slots_.erase(targets_[slot].where.as_number());
+            shrink_if_sparse(slots_);
             targets_.give(slot);
         }
     }

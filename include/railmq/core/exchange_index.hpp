@@ -4,6 +4,7 @@
 #include <railmq/core/destination.hpp>
 #include <railmq/core/hash_ring.hpp>
 #include <railmq/core/header_match.hpp>
+#include <railmq/core/numbered.hpp>
 #include <railmq/core/topic_trie.hpp>
 #include <railmq/model/exchange_options.hpp>
 
@@ -104,6 +105,7 @@ public:
         }
         if (const auto found = keys_.find(text); found != keys_.end()) {
             keys_.erase(found);
+            shrink_if_sparse(keys_);
         }
         if (type_ == exchange_type::consistent_hash) {
             ring_.erase(bundle);

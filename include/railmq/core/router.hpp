@@ -7,6 +7,7 @@
 #include <railmq/core/exchange_index.hpp>
 #include <railmq/core/hash_ring.hpp>
 #include <railmq/core/header_match.hpp>
+#include <railmq/core/numbered.hpp>
 #include <railmq/core/routes.hpp>
 #include <railmq/core/topic_trie.hpp>
 #include <railmq/model/errc.hpp>
@@ -111,8 +112,12 @@ public:
         }
         remove_bindings_to(slot);
         names_.erase(x.name);
+        shrink_if_sparse(names_);
         exchanges_[slot].reset();
         table_.unpin(slot);
+        if (names_.empty()) {
+            std::vector<std::unique_ptr<exchange>>{}.swap(exchanges_);
+        }
         return {};
     }
 
@@ -305,6 +310,9 @@ private:
         x.bundles.pop_back();
         gone = {};
         table_.close_bundle(bundle);
+        if (table_.bundles() == 0) {
+            std::vector<bundle_details>{}.swap(details_);
+        }
     }
 
     bool remove(std::uint32_t bundle, std::uint32_t slot) noexcept {
