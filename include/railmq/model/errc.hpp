@@ -41,7 +41,7 @@ enum class errc {
     journal_locked,        ///< Another process or handle has the directory open.
     journal_corrupt,       ///< Damage below the last synced position.
     journal_failed,        ///< An earlier write or sync failed; reopen to recover.
-    in_use,                ///< Somebody still needs it, such as the members of a group.
+    in_use,                ///< Something still depends on it: a group's members, a binding.
 };
 
 namespace detail {
