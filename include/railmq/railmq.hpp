@@ -9,11 +9,16 @@
 #include <railmq/consumer.hpp>
 #include <railmq/delivery.hpp>
 #include <railmq/fwd.hpp>
+#include <railmq/log.hpp>
+#include <railmq/log_producer.hpp>
 #include <railmq/model/backoff.hpp>
 #include <railmq/model/codec.hpp>
 #include <railmq/model/death.hpp>
 #include <railmq/model/errc.hpp>
+#include <railmq/model/group_options.hpp>
 #include <railmq/model/handle_options.hpp>
+#include <railmq/model/log_handle_options.hpp>
+#include <railmq/model/log_options.hpp>
 #include <railmq/model/name.hpp>
 #include <railmq/model/notice.hpp>
 #include <railmq/model/outcome.hpp>
