@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/core/group_offsets.hpp>
 #include <railmq/core/log_segment.hpp>
 #include <railmq/core/partition.hpp>
 #include <railmq/detail/log_core.hpp>
+#include <railmq/detail/log_group.hpp>
+#include <railmq/detail/log_reader.hpp>
 #include <railmq/fwd.hpp>
+#include <railmq/log_consumer.hpp>
 #include <railmq/log_producer.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/log_options.hpp>
+#include <railmq/model/printable.hpp>
 #include <railmq/model/time.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,10 +63,12 @@ struct log_stats {
 template <class T, class Runtime>
 class basic_partitioned_log {
     using core_type = detail::log_core<Runtime>;
+    using group_type = detail::log_group<Runtime>;
 
 public:
     using value_type = T;
     using producer_type = basic_log_producer<T, Runtime>;
+    using consumer_type = basic_log_consumer<T, Runtime>;
 
     /// Refers to no log; everything throws `closed`.
     basic_partitioned_log() noexcept = default;
@@ -76,6 +84,26 @@ public:
     [[nodiscard]] producer_type producer(log_producer_options o = {}) const {
         require(validate(o));
         return producer_type{shared_core(), o};
+    }
+
+    /// A reader, or a member of a group, which is made with its first member. Errors:
+    /// `invalid_argument` (options; a partition that there is not), `invalid_name` (of the group),
+    /// `offset_out_of_range` (`log_start::at_offset`, without a group); `options_mismatch` when the
+    /// group's options differ from those of its other members.
+    [[nodiscard]] consumer_type consumer(log_consumer_options o = {}) const {
+        require(validate(o));
+        const auto& log = shared_core();
+        for (;;) {
+            auto group = o.group.empty() ? nullptr : open_group(o);
+            auto reader = std::make_shared<detail::log_reader<Runtime>>(log, group, o);
+            const errc failed = reader->open();
+            if (failed == errc{}) {
+                return consumer_type{std::move(reader)};
+            }
+            if (failed != errc::not_found) { // else the group was deleted this moment
+                throw system_error(make_error_code(failed), "consumer of log '" + name() + "'");
+            }
+        }
     }
 
     // Partitions
@@ -124,6 +152,66 @@ public:
     /// The time of the broker's clock: what records are stamped with, and `log_start::at_time`
     /// counts in.
     [[nodiscard]] time_point now() const { return core().broker().clock().now(); }
+
+    // Groups
+
+    /// Their names, sorted.
+    [[nodiscard]] std::vector<std::string> groups() const { return core().group_names(); }
+    /// What the group has committed of a partition: the next record to read. None: nothing. This
+    /// and the next ones: `not_found` for a group that there is not.
+    [[nodiscard]] std::optional<std::uint64_t>
+    committed(std::string_view group, std::uint32_t partition) const {
+        (void)line(partition);
+        return group_of(group)->committed(partition);
+    }
+    /// How many records of a partition the group has still to read, by what it has committed. None:
+    /// it is not known, since nothing is committed, or compaction has left holes ahead.
+    [[nodiscard]] std::optional<std::uint64_t>
+    lag(std::string_view group, std::uint32_t partition) const {
+        const auto extent = line(partition).locked([](auto& p, auto& c, auto&) {
+            return core::log_extent{
+                p.start_offset(), p.end_offset(), std::max(c.checkpoint(), c.covered())};
+        });
+        return group_of(group)->lag(partition, extent);
+    }
+    /// The same of all partitions.
+    [[nodiscard]] std::optional<std::uint64_t> lag(std::string_view group) const {
+        std::uint64_t all = 0;
+        for (std::uint32_t p = 0; p < partitions(); ++p) {
+            const auto one = lag(group, p);
+            if (!one) {
+                return std::nullopt;
+            }
+            all += *one;
+        }
+        return all;
+    }
+    /// How many members it has.
+    [[nodiscard]] std::size_t members(std::string_view group) const {
+        return group_of(group)->size();
+    }
+    /// How many rebalances it has had.
+    [[nodiscard]] std::uint64_t generation(std::string_view group) const {
+        return group_of(group)->generation();
+    }
+    /// Sets where a group without members goes on in a partition. `in_use` while it has members,
+    /// `offset_out_of_range` for an offset that the log does not have.
+    void reset_offset(std::string_view group, std::uint32_t partition, std::uint64_t offset) const {
+        const auto& l = line(partition);
+        if (offset < l.start_offset() || offset > l.end_offset()) {
+            throw system_error(make_error_code(errc::offset_out_of_range), "reset_offset");
+        }
+        if (const errc e = group_of(group)->reset(partition, offset); e != errc{}) {
+            throw system_error(make_error_code(e), "reset group '" + std::string{group} + "'");
+        }
+    }
+    /// Forgets a group and what it has committed. `in_use` while it has members.
+    void delete_group(std::string_view group) const {
+        if (const errc e = group_of(group)->clear(); e != errc{}) {
+            throw system_error(make_error_code(e), "delete group '" + std::string{group} + "'");
+        }
+        core().remove_group(group);
+    }
 
     // Upkeep
 
@@ -202,6 +290,29 @@ private:
                 "log '" + name() + "' has no partition " + std::to_string(partition));
         }
         return *l;
+    }
+
+    [[nodiscard]] std::shared_ptr<group_type> open_group(const log_consumer_options& o) const {
+        const auto& log = shared_core();
+        const group_options wanted = group_part(o);
+        auto group = log->open_group(o.group, [&] {
+            return std::make_shared<group_type>(log->shared_broker(), wanted, log->partitions());
+        });
+        if (const auto what = difference(group->options(), wanted); !what.empty()) {
+            require(
+                {errc::options_mismatch,
+                 "group '" + o.group + "' exists with another " + std::string{what}});
+        }
+        return group;
+    }
+    [[nodiscard]] std::shared_ptr<group_type> group_of(std::string_view group) const {
+        auto g = core().find_group(group);
+        if (g == nullptr) {
+            throw system_error(
+                make_error_code(errc::not_found),
+                "log '" + name() + "' has no group '" + detail::printable(group) + "'");
+        }
+        return g;
     }
 
     std::shared_ptr<core_type> core_{};

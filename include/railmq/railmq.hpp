@@ -10,6 +10,8 @@
 #include <railmq/delivery.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/log.hpp>
+#include <railmq/log_consumer.hpp>
+#include <railmq/log_delivery.hpp>
 #include <railmq/log_producer.hpp>
 #include <railmq/model/backoff.hpp>
 #include <railmq/model/codec.hpp>

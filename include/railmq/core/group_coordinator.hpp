@@ -148,6 +148,16 @@ public:
         return e;
     }
 
+    /// The member is alive and asks for messages at this moment, since it is known to wait in a
+    /// call. Unlike all else it does nothing that is due, so that it can be said before, and
+    /// nothing for who is no member.
+    void keep_alive(member_id id, time_point now) noexcept {
+        if (member_record* const m = members().find(id); m != nullptr && !m->is_away) {
+            m->last_seen = now;
+            m->last_poll = now;
+        }
+    }
+
     /// The member has let go of everything it was asked for in that generation. It does no harm to
     /// confirm when there was nothing.
     errc confirm_revoked(

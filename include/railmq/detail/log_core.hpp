@@ -50,6 +50,9 @@ public:
     log_core& operator=(const log_core&) = delete;
 
     [[nodiscard]] broker_type& broker() const noexcept { return *broker_; }
+    [[nodiscard]] const std::shared_ptr<broker_type>& shared_broker() const noexcept {
+        return broker_;
+    }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] message_type type() const noexcept { return type_; }
     /// What it was made with.
