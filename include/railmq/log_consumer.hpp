@@ -107,11 +107,12 @@ public:
         }
         max = std::min<std::size_t>(max, 1U << 16);
         out.reserve(max); // from here on adding one does not throw
-        reader_->receive(
+        const auto keep = reader_;
+        keep->receive(
             max,
             limit_for(timeout),
             [&](detail::log_lease<Runtime>&& l) {
-                out.push_back(delivery_type{reader_, std::move(l)});
+                out.push_back(delivery_type{keep, std::move(l)});
             },
             ec);
         return out.size();
@@ -220,15 +221,16 @@ private:
     }
     [[nodiscard]] std::optional<delivery_type> receive_by(time_point limit, error_code& ec) {
         std::optional<delivery_type> out;
-        if (reader_ == nullptr) {
+        auto keep = reader_; // a callback may close this consumer
+        if (keep == nullptr) {
             ec = errc::closed;
             return out;
         }
-        reader_->receive(
+        keep->receive(
             1,
             limit,
             [&](detail::log_lease<Runtime>&& l) {
-                out.emplace(delivery_type{reader_, std::move(l)});
+                out.emplace(delivery_type{std::move(keep), std::move(l)});
             },
             ec);
         return out;

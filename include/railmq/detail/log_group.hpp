@@ -31,7 +31,7 @@ namespace railmq::detail {
 /// A group has one topic, its log.
 inline constexpr core::topic_id the_topic{0};
 
-/// A member as its group knows it. With the group's lock held, but for `has_news`.
+/// A member as its group knows it. With the group's lock held, but for the atomics.
 template <class Runtime>
 struct log_member {
     core::member_id id = core::nobody;
@@ -39,6 +39,8 @@ struct log_member {
     core::generation_type generation = 0;
     core::group_decision_list news{}; ///< What the member has to carry out.
     typename Runtime::template atomic<bool> has_news{false};
+    /// Why it is none any more; nothing while it is.
+    typename Runtime::template atomic<errc> lost{errc{}};
     log_waiter<Runtime>* waiting = nullptr; ///< While it waits in a call: it is alive then.
 };
 
@@ -81,6 +83,7 @@ public:
                 members_.push_back(&m);
                 m.id = r.member;
                 m.generation = 0;
+                m.lost.store(errc{}, std::memory_order_release);
             }
             return r.error;
         });
@@ -297,6 +300,10 @@ private:
                         m->has_news.store(true, std::memory_order_release);
                         wake(*m, now);
                         if constexpr (std::is_same_v<type, core::group_decisions::removed>) {
+                            const bool is_fenced = what.reason == core::removal_reason::fenced;
+                            m->lost.store(
+                                is_fenced ? errc::fenced : errc::unknown_member,
+                                std::memory_order_release);
                             std::erase(members_, m);
                         }
                     }

@@ -204,6 +204,9 @@ public:
         if (const errc why = why_not(); why != errc{}) {
             return why;
         }
+        if (const errc why = member_.lost.load(std::memory_order_acquire); why != errc{}) {
+            return why;
+        }
         const errc ahead = commit(core::rewinding::refused);
         const errc back = commit(core::rewinding::allowed);
         return ahead != errc{} ? ahead : back;
@@ -238,6 +241,9 @@ public:
     bool ack(const lease_type& d) noexcept {
         if (group_ == nullptr && failures_.load(std::memory_order_acquire) == 0) {
             return true;
+        }
+        if (member_.lost.load(std::memory_order_acquire) != errc{}) {
+            return false; // it comes again, to another
         }
         std::lock_guard guard{mutex_};
         lane* const l = find(d.partition, d.epoch);
@@ -567,7 +573,13 @@ private:
         std::exception_ptr first;
         do {
             const auto news = group_->look(member_, true);
-            for (const core::group_decision& d : news) {
+            // What was wanted of a member that is none any more does not matter.
+            const auto removed = std::find_if(news.rbegin(), news.rend(), [](const auto& d) {
+                return std::holds_alternative<core::group_decisions::removed>(d);
+            });
+            const auto from = removed == news.rend() ? news.begin() : removed.base() - 1;
+            for (auto at = from; at != news.end(); ++at) {
+                const core::group_decision& d = *at;
                 if (is_closed_) {
                     break; // by a callback
                 }
