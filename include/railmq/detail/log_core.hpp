@@ -118,8 +118,10 @@ public:
         return made;
     }
     void remove_group(std::string_view name) {
+        std::shared_ptr<group_type> gone; // ended without the lock
         std::lock_guard guard{mutex_};
         if (const auto it = groups_.find(name); it != groups_.end()) {
+            gone = std::move(it->second);
             groups_.erase(it);
         }
     }
