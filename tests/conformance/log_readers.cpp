@@ -249,6 +249,36 @@ TEMPLATE_TEST_CASE("records come in batches", "", threaded_world, simulated_worl
     CHECK(ec == errc::invalid_argument);
 }
 
+namespace {
+
+/// Code that does not know whether it works on a queue or on a log.
+template <class Consumer>
+[[nodiscard]] int sum_up(Consumer& consumer) {
+    int sum = 0;
+    while (auto d = consumer.receive(0s)) {
+        sum += d->value();
+        d->ack();
+    }
+    for (auto& d : consumer.receive_batch(10, 0s)) {
+        d.nack();
+    }
+    return sum;
+}
+
+} // namespace
+
+TEMPLATE_TEST_CASE("one template works on both shapes", "", threaded_world, simulated_world) {
+    TestType world;
+    const auto log = open_log(world);
+    append_range(log, 1, 10);
+    const auto queue = open<int>(world, "queue");
+    send_range(queue, 1, 10);
+    auto of_log = log.consumer({.group = "g"});
+    auto of_queue = queue.consumer();
+    CHECK(sum_up(of_log) == 55);
+    CHECK(sum_up(of_queue) == 55);
+}
+
 // Waiting
 
 TEST_CASE("a waiting reader is woken by a send") {
