@@ -215,6 +215,22 @@ TEST_CASE("a member that waits is alive, and a group whose members all wait has 
     CHECK(log.members("g") == 0);
 }
 
+TEST_CASE("every receive counts for the session, and nothing ends early") {
+    simulated_world world;
+    const auto log = open_log(world, 1);
+    auto member = log.consumer({.group = "g", .session_timeout = 10s});
+    for (int n = 0; n < 10; ++n) {
+        CHECK(receive_error(member) == errc::would_block);
+        world.advance(n % 2 == 0 ? 1s : 9s);
+    }
+    CHECK(log.generation("g") == 1); // it never had to join again
+    CHECK(receive_error(member) == errc::would_block);
+    world.advance(10s - 1ns);
+    CHECK(log.members("g") == 1);
+    world.advance(1ns);
+    CHECK(log.members("g") == 0);
+}
+
 TEST_CASE("a waiting member takes part in rebalances") {
     threaded_world world;
     const auto log = open_log(world, 2);

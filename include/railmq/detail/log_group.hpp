@@ -41,6 +41,10 @@ struct log_member {
     typename Runtime::template atomic<bool> has_news{false};
     /// Why it is none any more; nothing while it is.
     typename Runtime::template atomic<errc> lost{errc{}};
+    /// When it last received, on the broker's time line: it says so without the group's lock, and
+    /// the group looks before it takes the member for dead.
+    typename Runtime::template atomic<std::int64_t> heard{
+        time_point::min().time_since_epoch().count()};
     log_waiter<Runtime>* waiting = nullptr; ///< While it waits in a call: it is alive then.
 };
 
@@ -253,11 +257,10 @@ private:
         core::group_decision_list out;
         std::lock_guard guard{mutex_};
         const time_point now = broker_->clock().now();
-        if (waiting_ != 0 && coordinator_.next_deadline() <= now) {
+        if (coordinator_.next_deadline() <= now) {
             for (const member_type* m : members_) {
-                if (m->waiting != nullptr) {
-                    coordinator_.keep_alive(m->id, now);
-                }
+                const time_point heard{duration{m->heard.load(std::memory_order_relaxed)}};
+                coordinator_.keep_alive(m->id, m->waiting != nullptr ? now : heard);
             }
         }
         coordinator_.run_due(now, out);

@@ -561,11 +561,17 @@ private:
         if (group_ == nullptr || why_not() != errc{}) {
             return;
         }
-        if (options_.auto_commit && is_acked_.exchange(false)) {
+        if (options_.auto_commit && is_acked_.load(std::memory_order_relaxed) &&
+            is_acked_.exchange(false)) {
             (void)commit(core::rewinding::refused); // what could not be, comes with the next
             (void)commit(core::rewinding::allowed);
         }
-        const time_point now = log_->broker().clock().coarse_now();
+        const auto& clock = log_->broker().clock();
+        const time_point now = clock.coarse_now();
+        // Rather late than early, as the coarse clock is behind.
+        member_.heard.store(
+            saturating_add(now, clock.resolution()).time_since_epoch().count(),
+            std::memory_order_relaxed);
         if (!member_.has_news.load(std::memory_order_acquire) && now < next_beat_) {
             return;
         }

@@ -282,6 +282,7 @@ TEST_CASE("group_coordinator: who is known to wait is kept alive before what is 
     g.now += 10s;
     g.out.clear();
     g.coordinator.keep_alive(waits, g.now);
+    g.coordinator.keep_alive(waits, g.now - 5s); // changes nothing
     g.coordinator.keep_alive(nobody, g.now);
     CHECK(g.out.empty());
     CHECK(g.coordinator.size() == 2); // it does nothing that is due
