@@ -2,8 +2,11 @@
 #pragma once
 
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/log_core.hpp>
+#include <railmq/detail/log_group.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
+#include <railmq/log.hpp>
 #include <railmq/queue.hpp>
 #include <railmq/runtime/simulated.hpp>
 #include <railmq/runtime/threaded.hpp>
@@ -59,7 +62,8 @@ struct simulation_link<simulated> final : simulation::source {
 
 } // namespace detail
 
-/// A message broker inside this process: queues by name, and the memory and time they share.
+/// A message broker inside this process: queues and logs by name, and the memory and time they
+/// share.
 ///
 /// `railmq::broker` runs on the steady clock and any number of threads; `railmq::sim_broker` lives
 /// in a `simulation`. Any number of brokers can exist; they do not see each other. Handles made by
@@ -156,6 +160,40 @@ public:
             throw system_error(ec, "delete queue '" + detail::printable(name) + "'");
         }
     }
+
+    /// Opens the log of that name, or makes it with these options; an existing one must have been
+    /// made with the same.
+    ///
+    /// Throws `system_error`: `invalid_name`; `invalid_argument` for options out of range, and in a
+    /// broker with a directory, which does not keep logs yet; `type_mismatch`, when it holds
+    /// another type, or is a queue; `options_mismatch`, which says what differs; `closed`.
+    template <class T>
+    [[nodiscard]] basic_partitioned_log<T, Runtime> log(std::string_view name, log_options o = {});
+    /// The log of that name if there is one, whatever its options. Throws `type_mismatch` when it
+    /// holds another type.
+    template <class T>
+    [[nodiscard]] std::optional<basic_partitioned_log<T, Runtime>>
+    find_log(std::string_view name) const;
+    /// Removes a log and everything in it; its handles report `not_found` from then on. What was
+    /// handed out can still be read. Errors: `not_found`.
+    void delete_log(std::string_view name, error_code& ec) {
+        const auto gone = core().remove_log(name);
+        ec = {};
+        if (gone == nullptr) {
+            ec = errc::not_found;
+        } else {
+            gone->close(errc::not_found);
+        }
+    }
+    void delete_log(std::string_view name) {
+        error_code ec;
+        delete_log(name, ec);
+        if (ec) {
+            throw system_error(ec, "delete log '" + detail::printable(name) + "'");
+        }
+    }
+    /// The names of all logs, sorted.
+    [[nodiscard]] std::vector<std::string> log_names() const { return core().log_names(); }
 
     /// Begins a transaction: sends and acknowledgements that happen together or not at all.
     [[nodiscard]] basic_transaction<Runtime> begin() {
@@ -271,6 +309,14 @@ private:
             throw system_error(f.code, f.what);
         }
     }
+    static void require_type(const detail::log_core<Runtime>& l, detail::message_type want) {
+        if (!(l.type() == want)) {
+            require(
+                {errc::type_mismatch,
+                 "log '" + l.name() + "' holds records of type " + std::string{l.type().name} +
+                     ", not " + std::string{want.name}});
+        }
+    }
     template <class T>
     [[nodiscard]] basic_queue<T, Runtime>
     open(std::string_view name, const queue_options* o) const {
@@ -298,6 +344,45 @@ basic_broker<Runtime>::find_queue(std::string_view name) const {
             "queue '" + q->name() + "' holds messages of type " + std::string{q->type().name});
     }
     return basic_queue<T, Runtime>{std::move(q)};
+}
+
+template <class Runtime>
+template <class T>
+basic_partitioned_log<T, Runtime> basic_broker<Runtime>::log(std::string_view name, log_options o) {
+    require(validate_name(name));
+    require(validate(o));
+    if (core().journal() != nullptr) {
+        require(
+            {errc::invalid_argument,
+             "logs are not kept in directories yet; make '" + std::string{name} +
+                 "' in a broker without one"});
+    }
+    using log_type = detail::log_core<Runtime>;
+    const auto type = detail::message_type_of<T>();
+    failure f;
+    auto l = core().open_log(name, f, [&](std::uint64_t) {
+        return std::make_shared<log_type>(core_, std::string{name}, type, o);
+    });
+    require(f);
+    require_type(*l, type);
+    if (const std::string_view what = difference(l->options(), o); !what.empty()) {
+        require(
+            {errc::options_mismatch,
+             "log '" + l->name() + "' exists with another " + std::string{what}});
+    }
+    return basic_partitioned_log<T, Runtime>{std::move(l)};
+}
+
+template <class Runtime>
+template <class T>
+std::optional<basic_partitioned_log<T, Runtime>>
+basic_broker<Runtime>::find_log(std::string_view name) const {
+    auto l = core().find_log(name);
+    if (l == nullptr) {
+        return std::nullopt;
+    }
+    require_type(*l, detail::message_type_of<T>());
+    return basic_partitioned_log<T, Runtime>{std::move(l)};
 }
 
 template <class Runtime>
@@ -337,6 +422,9 @@ std::uint64_t basic_broker<Runtime>::close() noexcept {
     const auto all = core_ != nullptr ? core_->close() : std::nullopt;
     if (!all) {
         return 0;
+    }
+    for (const auto& l : core_->logs()) {
+        l->close(errc::closed);
     }
     std::uint64_t left = 0;
     for (const auto& q : *all) {

@@ -22,6 +22,14 @@ template <class Runtime = threaded>
 class basic_subscription;
 template <class Runtime = threaded>
 class basic_transaction;
+template <class T, class Runtime = threaded>
+class basic_partitioned_log;
+template <class T, class Runtime = threaded>
+class basic_log_producer;
+template <class T, class Runtime = threaded>
+class basic_log_consumer;
+template <class T, class Runtime = threaded>
+class basic_log_delivery;
 
 /// The production runtime's names.
 using broker = basic_broker<threaded>;
@@ -35,6 +43,14 @@ template <class T>
 using delivery = basic_delivery<T, threaded>;
 using subscription = basic_subscription<threaded>;
 using transaction = basic_transaction<threaded>;
+template <class T>
+using partitioned_log = basic_partitioned_log<T, threaded>;
+template <class T>
+using log_producer = basic_log_producer<T, threaded>;
+template <class T>
+using log_consumer = basic_log_consumer<T, threaded>;
+template <class T>
+using log_delivery = basic_log_delivery<T, threaded>;
 
 /// The same in a simulation.
 using sim_broker = basic_broker<simulated>;
@@ -48,5 +64,13 @@ template <class T>
 using sim_delivery = basic_delivery<T, simulated>;
 using sim_subscription = basic_subscription<simulated>;
 using sim_transaction = basic_transaction<simulated>;
+template <class T>
+using sim_partitioned_log = basic_partitioned_log<T, simulated>;
+template <class T>
+using sim_log_producer = basic_log_producer<T, simulated>;
+template <class T>
+using sim_log_consumer = basic_log_consumer<T, simulated>;
+template <class T>
+using sim_log_delivery = basic_log_delivery<T, simulated>;
 
 } // namespace railmq

@@ -148,6 +148,16 @@ public:
         return e;
     }
 
+    /// The member was alive and asked for messages at that moment, as is known without its saying
+    /// so: it waits in a call, say. Unlike all else it does nothing that is due, so that it can be
+    /// said before; and nothing for who is no member, or was seen later.
+    void keep_alive(member_id id, time_point now) noexcept {
+        if (member_record* const m = members().find(id); m != nullptr && !m->is_away) {
+            m->last_seen = std::max(m->last_seen, now);
+            m->last_poll = std::max(m->last_poll, now);
+        }
+    }
+
     /// The member has let go of everything it was asked for in that generation. It does no harm to
     /// confirm when there was nothing.
     errc confirm_revoked(

@@ -4,6 +4,7 @@
 #include <railmq/config.hpp>
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/due_source.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
 #include <railmq/detail/timekeepers.hpp>
 #include <railmq/model/handle_options.hpp>
@@ -87,6 +88,8 @@ namespace detail {
 
 template <class Runtime>
 class queue_core;
+template <class Runtime>
+class log_core;
 
 /// A message type without RTTI: its operations' address is its identity.
 struct message_type {
@@ -141,7 +144,7 @@ struct broker_journaling {
     storage::recovery_report report{};
 };
 
-/// What the queues of one broker share: time, memory, names, deadlines, the journal.
+/// What the queues and logs of one broker share: time, memory, names, deadlines, the journal.
 ///
 /// Lock order: a queue's lock, then the deadline list's, or the sleepers' and a parking spot's;
 /// the names' lock is held alone.
@@ -150,6 +153,7 @@ class broker_core : public std::enable_shared_from_this<broker_core<Runtime>>,
                     public timekeepers<Runtime, broker_core<Runtime>> {
 public:
     using queue_type = queue_core<Runtime>;
+    using log_type = log_core<Runtime>;
     using clock_type = typename Runtime::clock;
 
     broker_core(
@@ -375,6 +379,10 @@ public:
                 failed = errc::closed;
                 return nullptr;
             }
+            if (logs_.contains(name)) {
+                failed = errc::type_mismatch;
+                return nullptr;
+            }
             if (const auto it = names_.find(name); it != names_.end()) {
                 if (!(type_of(*it->second) == type)) {
                     failed = errc::type_mismatch;
@@ -415,6 +423,63 @@ public:
         }
     }
 
+    // Logs, which share the queues' names
+
+    /// What `make(number)` makes, unless there is a log of that name, which it returns. Null:
+    /// `closed`, or `type_mismatch` for the name of a queue.
+    template <class Make>
+    [[nodiscard]] std::shared_ptr<log_type>
+    open_log(std::string_view name, failure& failed, Make&& make) {
+        std::lock_guard guard{names_mutex_};
+        if (closed_) {
+            failed = {errc::closed, "the broker is closed"};
+            return nullptr;
+        }
+        if (const auto it = logs_.find(name); it != logs_.end()) {
+            return it->second;
+        }
+        if (names_.contains(name) || unopened_.contains(name)) {
+            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a queue, and not a log"};
+            return nullptr;
+        }
+        auto made = make(++queues_made_);
+        logs_.emplace(std::string{name}, made);
+        return made;
+    }
+    [[nodiscard]] std::shared_ptr<log_type> find_log(std::string_view name) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = logs_.find(name);
+        return it == logs_.end() ? nullptr : it->second;
+    }
+    /// Removes the name. The log itself lives on in its handles.
+    [[nodiscard]] std::shared_ptr<log_type> remove_log(std::string_view name) {
+        std::lock_guard guard{names_mutex_};
+        const auto it = logs_.find(name);
+        return it == logs_.end() ? nullptr : logs_.extract(it).mapped();
+    }
+    [[nodiscard]] std::vector<std::shared_ptr<log_type>> logs() const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::shared_ptr<log_type>> all;
+        for (const auto& [name, log] : logs_) {
+            all.push_back(log);
+        }
+        return all;
+    }
+    /// Sorted.
+    [[nodiscard]] std::vector<std::string> log_names() const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::string> all;
+        for (const auto& [name, log] : logs_) {
+            all.push_back(name);
+        }
+        return all;
+    }
+    /// A number that no queue, log, group or reader of this broker has.
+    [[nodiscard]] std::uint64_t take_number() {
+        std::lock_guard guard{names_mutex_};
+        return ++queues_made_;
+    }
+
     /// From now on nothing can be opened. Returns what there is, to the first caller alone; nothing
     /// to the others, who must leave the rest of closing to it.
     [[nodiscard]] std::optional<std::vector<std::shared_ptr<queue_type>>> close() {
@@ -430,13 +495,15 @@ public:
     }
     void forget_all() {
         std::map<std::string, std::shared_ptr<queue_type>, std::less<>> gone;
+        std::map<std::string, std::shared_ptr<log_type>, std::less<>> gone_logs;
         {
             std::lock_guard guard{names_mutex_};
             gone.swap(names_);
+            gone_logs.swap(logs_);
             kept_as_.clear();
         }
         std::lock_guard guard{due_mutex_};
-        due_queues_.clear();
+        due_sources_.clear();
     }
     [[nodiscard]] bool is_closed() const {
         std::lock_guard guard{names_mutex_};
@@ -476,13 +543,13 @@ public:
 
     void run_due(time_point now);
 
-    /// A queue has an earlier deadline than it had. Called with its lock held.
-    void lower_due(queue_type& q, time_point due) noexcept;
+    /// A source has an earlier deadline than it had. Called with its lock held.
+    void lower_due(due_source& q, time_point due) noexcept;
 
-    /// The queue has no deadline, or is going away.
-    void forget_due(queue_type& q) noexcept;
+    /// The source has no deadline, or is going away.
+    void forget_due(due_source& q) noexcept;
 
-    /// The exact next deadline of all queues.
+    /// The exact next deadline of all.
     [[nodiscard]] time_point next_due();
 
     /// A `Transaction` of this broker.
@@ -506,7 +573,7 @@ public:
 private:
     void publish_due() noexcept {
         const time_point next =
-            std::min(sync_due_, due_queues_.empty() ? never : due_queues_.begin()->first);
+            std::min(sync_due_, due_sources_.empty() ? never : due_sources_.begin()->first);
         due_.store(next.time_since_epoch().count());
         // The coarse clock may be late by its resolution: from then on the exact one is asked.
         maybe_due_.store(
@@ -545,6 +612,12 @@ private:
             f.what = "the dead-letter queue of '" + std::string{name} + "': " + f.what;
             return f;
         }
+        if (logs_.contains(target)) {
+            return {
+                errc::type_mismatch,
+                "queue '" + std::string{name} + "' sends dead letters to '" + target +
+                    "', which is a log"};
+        }
         const auto it = names_.find(target);
         const auto kept = unopened_.find(target);
         if (kept != unopened_.end() && type.ops->format != nullptr &&
@@ -582,6 +655,10 @@ private:
         std::lock_guard guard{names_mutex_};
         if (closed_) {
             failed = {errc::closed, "the broker is closed"};
+            return nullptr;
+        }
+        if (logs_.contains(name)) {
+            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a log, and not a queue"};
             return nullptr;
         }
         if (const auto it = names_.find(name); it != names_.end()) {
@@ -641,7 +718,7 @@ private:
             is_first = sync_due_ == never;
             if (when < sync_due_) {
                 sync_due_ = when;
-                is_earlier = due_queues_.empty() || when < due_queues_.begin()->first;
+                is_earlier = due_sources_.empty() || when < due_sources_.begin()->first;
                 publish_due();
             }
         }
@@ -665,7 +742,8 @@ private:
 
     mutable typename Runtime::mutex names_mutex_{};
     std::map<std::string, std::shared_ptr<queue_type>, std::less<>> names_{};
-    std::uint64_t queues_made_ = 0;
+    std::map<std::string, std::shared_ptr<log_type>, std::less<>> logs_{};
+    std::uint64_t queues_made_ = 0; ///< And logs, and their groups and readers.
     dead_letter_target default_dead_letter_{};
     bool closed_ = false;
     storage::kept_state kept_; ///< Queues of an earlier broker, until somebody opens them.
@@ -674,7 +752,7 @@ private:
     journal_upkeep<broker_core> upkeep_;
 
     typename Runtime::mutex due_mutex_{};
-    std::set<std::pair<time_point, std::pair<std::uint64_t, queue_type*>>> due_queues_{};
+    std::set<std::pair<time_point, std::pair<std::uint64_t, due_source*>>> due_sources_{};
     std::map<std::uint64_t, time_point> due_of_{};
     time_point sync_due_ = never; ///< What was written by now has to be on the device by then.
 

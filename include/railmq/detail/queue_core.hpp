@@ -3,6 +3,7 @@
 
 #include <railmq/core/queue_machine.hpp>
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/due_source.hpp>
 #include <railmq/detail/queue_journal.hpp>
 #include <railmq/storage/kept_state.hpp>
 
@@ -45,6 +46,7 @@ struct consumer_state : core::lease_holder<Runtime> {
 /// for a message's move or copy.
 template <class Runtime>
 class queue_core final : public std::enable_shared_from_this<queue_core<Runtime>>,
+                         public due_source,
                          private core::payload_source<Runtime> {
 public:
     using machine_type = core::queue_machine<Runtime>;
@@ -91,7 +93,10 @@ public:
         return broker_;
     }
     [[nodiscard]] message_type type() const noexcept { return type_; }
-    [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+    [[nodiscard]] std::uint64_t number() const noexcept override { return number_; }
+    [[nodiscard]] std::shared_ptr<due_source> keep() noexcept override {
+        return this->weak_from_this().lock();
+    }
     [[nodiscard]] const std::string& name() const noexcept { return machine_.name(); }
     [[nodiscard]] const queue_options& asked_for() const noexcept { return asked_for_; }
     /// The machine; but for its ring, only under the lock.
@@ -249,19 +254,19 @@ public:
 
     /// What is due in this queue happens. Called by the broker, which has taken the queue off its
     /// list of due ones.
-    void run_due(time_point now) {
+    void run_due(time_point now) override {
         // Whatever falls due at one moment: in parts, so that others get the lock between them, and
         // no record of the journal becomes too long.
         while (run_some_due(now, std::uint64_t{1} << 14)) {
         }
     }
 
-    [[nodiscard]] time_point next_due(time_point now) {
+    [[nodiscard]] time_point next_due(time_point now) override {
         std::lock_guard guard{mutex_};
         return machine_.next_due(now);
     }
     /// Nothing is due before `exact`, though something was.
-    void refresh_due(time_point exact) {
+    void refresh_due(time_point exact) override {
         std::lock_guard guard{mutex_};
         broker_->forget_due(*this);
         due_.store(never.time_since_epoch().count(), std::memory_order_seq_cst);
@@ -592,7 +597,7 @@ template <class Runtime>
 void broker_core<Runtime>::run_due(time_point now) {
     bool is_to_sync = false;
     for (;;) {
-        std::shared_ptr<queue_type> q;
+        std::shared_ptr<due_source> q;
         if (std::exchange(is_to_sync, false)) {
             error_code ec; // a failed journal tells so to whoever sends
             flush(storage::reached::synced, ec);
@@ -606,13 +611,13 @@ void broker_core<Runtime>::run_due(time_point now) {
                 is_to_sync = true;
                 continue;
             }
-            if (due_queues_.empty() || due_queues_.begin()->first > now) {
+            if (due_sources_.empty() || due_sources_.begin()->first > now) {
                 return;
             }
-            queue_type* first = due_queues_.begin()->second.second;
-            q = first->weak_from_this().lock(); // none: it is being destroyed this moment
+            due_source* first = due_sources_.begin()->second.second;
+            q = first->keep(); // none: it is being destroyed this moment
             due_of_.erase(first->number());
-            due_queues_.erase(due_queues_.begin());
+            due_sources_.erase(due_sources_.begin());
             publish_due();
         }
         if (q != nullptr) {
@@ -622,7 +627,7 @@ void broker_core<Runtime>::run_due(time_point now) {
 }
 
 template <class Runtime>
-void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
+void broker_core<Runtime>::lower_due(due_source& q, time_point due) noexcept {
     bool earlier = false;
     {
         std::lock_guard guard{due_mutex_};
@@ -631,13 +636,13 @@ void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
             if (known->second <= due) {
                 return;
             }
-            due_queues_.erase({known->second, {q.number(), &q}});
+            due_sources_.erase({known->second, {q.number(), &q}});
             known->second = due;
         } else {
             due_of_.emplace(q.number(), due);
         }
-        due_queues_.insert({due, {q.number(), &q}});
-        earlier = due_queues_.begin()->second.second == &q;
+        due_sources_.insert({due, {q.number(), &q}});
+        earlier = due_sources_.begin()->second.second == &q;
         publish_due();
     }
     if (earlier) {
@@ -646,11 +651,11 @@ void broker_core<Runtime>::lower_due(queue_type& q, time_point due) noexcept {
 }
 
 template <class Runtime>
-void broker_core<Runtime>::forget_due(queue_type& q) noexcept {
+void broker_core<Runtime>::forget_due(due_source& q) noexcept {
     std::lock_guard guard{due_mutex_};
     const auto known = due_of_.find(q.number());
     if (known != due_of_.end()) {
-        due_queues_.erase({known->second, {q.number(), &q}});
+        due_sources_.erase({known->second, {q.number(), &q}});
         due_of_.erase(known);
         publish_due();
     }
@@ -659,15 +664,15 @@ void broker_core<Runtime>::forget_due(queue_type& q) noexcept {
 template <class Runtime>
 time_point broker_core<Runtime>::next_due() {
     for (;;) {
-        std::shared_ptr<queue_type> q;
+        std::shared_ptr<due_source> q;
         time_point noted = never;
         {
             std::lock_guard guard{due_mutex_};
-            if (due_queues_.empty() || sync_due_ <= due_queues_.begin()->first) {
+            if (due_sources_.empty() || sync_due_ <= due_sources_.begin()->first) {
                 return sync_due_;
             }
-            noted = due_queues_.begin()->first;
-            q = due_queues_.begin()->second.second->weak_from_this().lock();
+            noted = due_sources_.begin()->first;
+            q = due_sources_.begin()->second.second->keep();
         }
         if (q == nullptr) {
             return noted;

@@ -275,6 +275,26 @@ TEST_CASE("group_coordinator: [B9.6] heartbeats do not save a member that never 
     CHECK(g.heartbeat(a) == errc::unknown_member);
 }
 
+TEST_CASE("group_coordinator: who is known to wait is kept alive before what is due is done") {
+    group g;
+    const member_id waits = g.join({.session_timeout = 10s, .max_poll_interval = 10s});
+    const member_id silent = g.join({.session_timeout = 10s, .max_poll_interval = 10s});
+    g.now += 10s;
+    g.out.clear();
+    g.coordinator.keep_alive(waits, g.now);
+    g.coordinator.keep_alive(waits, g.now - 5s); // changes nothing
+    g.coordinator.keep_alive(nobody, g.now);
+    CHECK(g.out.empty());
+    CHECK(g.coordinator.size() == 2); // it does nothing that is due
+    g.coordinator.run_due(g.now, g.out);
+    CHECK(g.coordinator.find(silent) == nullptr);
+    CHECK(g.coordinator.find(waits) != nullptr);
+    g.pass(9s);
+    CHECK(g.coordinator.find(waits) != nullptr);
+    g.pass(1s);
+    CHECK(g.coordinator.empty());
+}
+
 TEST_CASE("group_coordinator: [U08] a commit is a sign of life") {
     group g;
     const member_id a = g.join({.session_timeout = 1000ms});

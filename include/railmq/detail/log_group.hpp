@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/assignment.hpp>
+#include <railmq/core/group_coordinator.hpp>
+#include <railmq/core/group_decisions.hpp>
+#include <railmq/core/group_offsets.hpp>
+#include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/due_source.hpp>
+#include <railmq/detail/log_core.hpp>
+#include <railmq/detail/log_line.hpp>
+#include <railmq/model/errc.hpp>
+#include <railmq/model/group_options.hpp>
+#include <railmq/model/time.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace railmq::detail {
+
+/// A group has one topic, its log.
+inline constexpr core::topic_id the_topic{0};
+
+/// A member as its group knows it. With the group's lock held, but for the atomics.
+template <class Runtime>
+struct log_member {
+    core::member_id id = core::nobody;
+    /// That of the last `assign` that was put into the box, so that it is never behind.
+    core::generation_type generation = 0;
+    core::group_decision_list news{}; ///< What the member has to carry out.
+    typename Runtime::template atomic<bool> has_news{false};
+    /// Why it is none any more; nothing while it is.
+    typename Runtime::template atomic<errc> lost{errc{}};
+    /// When it last received, on the broker's time line: it says so without the group's lock, and
+    /// the group looks before it takes the member for dead.
+    typename Runtime::template atomic<std::int64_t> heard{
+        time_point::min().time_since_epoch().count()};
+    log_waiter<Runtime>* waiting = nullptr; ///< While it waits in a call: it is alive then.
+};
+
+/// A group of one log: who is a member, who has which partition, and how far it has come, under
+/// one lock. What a member has in work is under a lock of the member's, so that acknowledgements
+/// of different members do not meet.
+///
+/// Nobody sends heartbeats while it waits: who waits in a receive is alive, as the group knows by
+/// itself. A group whose members all wait has no deadline.
+///
+/// Lock order: this lock, then the deadline list's, or a parking spot's.
+template <class Runtime>
+class log_group final : public due_source, public std::enable_shared_from_this<log_group<Runtime>> {
+public:
+    using broker_type = broker_core<Runtime>;
+    using member_type = log_member<Runtime>;
+
+    log_group(std::shared_ptr<broker_type> broker, group_options o, std::uint32_t partitions)
+        : broker_{std::move(broker)}
+        , number_{broker_->take_number()}
+        , coordinator_{std::move(o)} {
+        core::group_decision_list nothing;
+        coordinator_.set_partitions(the_topic, partitions, broker_->clock().now(), nothing);
+    }
+    ~log_group() { broker_->forget_due(*this); }
+
+    [[nodiscard]] const group_options& options() const noexcept { return coordinator_.options(); }
+
+    // Members
+
+    /// Errors: `invalid_argument`, `invalid_name` of the options; `not_found` of a group that was
+    /// deleted meanwhile.
+    [[nodiscard]] errc join(member_type& m, const member_options& o) {
+        return locked([&](time_point now, core::group_decision_list& out) {
+            if (is_deleted_) {
+                return errc::not_found;
+            }
+            const auto r = coordinator_.join(o, std::span{&the_topic, 1}, now, out);
+            if (r.error == errc{}) {
+                members_.push_back(&m);
+                m.id = r.member;
+                m.generation = 0;
+                m.lost.store(errc{}, std::memory_order_release);
+            }
+            return r.error;
+        });
+    }
+    /// The member goes; what it committed stays.
+    void leave(member_type& m) {
+        locked([&](time_point now, core::group_decision_list& out) {
+            if (std::erase(members_, &m) != 0) {
+                (void)coordinator_.leave(m.id, now, out);
+            }
+            return 0;
+        });
+    }
+    /// The member is alive; `asks` for messages as well. Takes out what it has to carry out.
+    [[nodiscard]] core::group_decision_list look(member_type& m, bool asks) {
+        return locked([&](time_point now, core::group_decision_list& out) {
+            if (asks) {
+                (void)coordinator_.poll(m.id, m.generation, now, out);
+            } else {
+                (void)coordinator_.heartbeat(m.id, m.generation, now, out);
+            }
+            deliver(out, now);
+            if (asks) {
+                m.has_news.store(false, std::memory_order_relaxed);
+                return std::exchange(m.news, {});
+            }
+            return core::group_decision_list{};
+        });
+    }
+    void confirm_revoked(member_type& m) {
+        locked([&](time_point now, core::group_decision_list& out) {
+            // `fenced`: it was asked for more meanwhile, and will confirm that.
+            return coordinator_.confirm_revoked(m.id, m.generation, now, out);
+        });
+    }
+
+    /// The member begins to wait, and is woken by news. False: there are some.
+    [[nodiscard]] bool park(member_type& m, log_waiter<Runtime>& w) {
+        return locked([&](time_point now, core::group_decision_list& out) {
+            (void)coordinator_.poll(m.id, m.generation, now, out);
+            deliver(out, now);
+            if (!m.news.empty()) {
+                return false;
+            }
+            m.waiting = &w;
+            ++waiting_;
+            return true;
+        });
+    }
+    void unpark(member_type& m) {
+        locked([&](time_point, core::group_decision_list&) {
+            if (m.waiting != nullptr) {
+                m.waiting = nullptr;
+                --waiting_;
+            }
+            return 0;
+        });
+    }
+    void wake_all() {
+        locked([&](time_point now, core::group_decision_list&) {
+            for (member_type* m : members_) {
+                wake(*m, now);
+            }
+            return 0;
+        });
+    }
+
+    // Offsets
+
+    /// Commits in the name of a member; each has a result of its own. Errors: `unknown_member`,
+    /// `fenced`, `rebalance_in_progress`.
+    errc commit(
+        member_type& m,
+        std::span<const core::offset_commit> what,
+        std::span<errc> results,
+        core::rewinding back) {
+        return locked([&](time_point now, core::group_decision_list& out) {
+            return offsets_.commit(coordinator_, m.id, m.generation, what, results, back, now, out);
+        });
+    }
+    /// Commits where a member begins, unless something is committed: so what is appended from now
+    /// on will not be left out, whoever comes after it.
+    void begin_at(member_type& m, std::uint32_t partition, std::uint64_t offset) {
+        locked([&](time_point now, core::group_decision_list& out) {
+            const core::offset_commit one{{the_topic, partition}, offset, {}};
+            if (offsets_.find(one.partition) == nullptr) {
+                errc ignored{};
+                (void)offsets_.commit(
+                    coordinator_,
+                    m.id,
+                    m.generation,
+                    std::span{&one, 1},
+                    std::span{&ignored, 1},
+                    core::rewinding::refused,
+                    now,
+                    out);
+            }
+            return 0;
+        });
+    }
+    [[nodiscard]] std::optional<std::uint64_t> committed(std::uint32_t partition) {
+        return locked([&](time_point, core::group_decision_list&) {
+            const auto* c = offsets_.find({the_topic, partition});
+            return c == nullptr ? std::nullopt : std::optional{c->offset};
+        });
+    }
+    [[nodiscard]] std::optional<std::uint64_t>
+    lag(std::uint32_t partition, const core::log_extent& extent) {
+        return locked([&](time_point, core::group_decision_list&) {
+            return core::lag(offsets_.find({the_topic, partition}), extent);
+        });
+    }
+    /// `in_use` while the group has members.
+    [[nodiscard]] errc reset(std::uint32_t partition, std::uint64_t offset) {
+        return locked([&](time_point now, core::group_decision_list&) {
+            return offsets_.reset(coordinator_, {the_topic, partition}, offset, now);
+        });
+    }
+    /// The same, of a group that is deleted.
+    [[nodiscard]] errc clear() {
+        return locked(
+            [&](time_point, core::group_decision_list&) { return offsets_.clear(coordinator_); });
+    }
+
+    void set_partitions(std::uint32_t n) {
+        locked([&](time_point now, core::group_decision_list& out) {
+            coordinator_.set_partitions(the_topic, n, now, out);
+            return 0;
+        });
+    }
+    [[nodiscard]] std::size_t size() {
+        return locked([&](time_point, core::group_decision_list&) { return coordinator_.size(); });
+    }
+    [[nodiscard]] std::uint64_t generation() {
+        return locked(
+            [&](time_point, core::group_decision_list&) { return coordinator_.generation(); });
+    }
+
+    // Deadlines
+
+    [[nodiscard]] std::shared_ptr<due_source> keep() noexcept override {
+        return this->weak_from_this().lock();
+    }
+    [[nodiscard]] std::uint64_t number() const noexcept override { return number_; }
+    void run_due(time_point) override {
+        {
+            std::lock_guard guard{mutex_};
+            told_ = never;
+        }
+        locked([](time_point, core::group_decision_list&) { return 0; });
+    }
+    [[nodiscard]] time_point next_due(time_point) override {
+        std::lock_guard guard{mutex_};
+        return next_deadline();
+    }
+    void refresh_due(time_point) override {
+        std::lock_guard guard{mutex_};
+        broker_->forget_due(*this);
+        told_ = never;
+        tell_due();
+    }
+
+private:
+    /// Runs `f(now, decisions)` under the lock, after what is due, and delivers what was decided.
+    template <class F>
+    auto locked(F&& f) {
+        core::group_decision_list out;
+        std::lock_guard guard{mutex_};
+        const time_point now = broker_->clock().now();
+        if (coordinator_.next_deadline() <= now) {
+            for (const member_type* m : members_) {
+                const time_point heard{duration{m->heard.load(std::memory_order_relaxed)}};
+                coordinator_.keep_alive(m->id, m->waiting != nullptr ? now : heard);
+            }
+        }
+        coordinator_.run_due(now, out);
+        core::partition_list expired;
+        offsets_.expire(coordinator_, now, expired);
+        auto result = f(now, out);
+        deliver(out, now);
+        tell_due();
+        return result;
+    }
+
+    [[nodiscard]] member_type* find(core::member_id id) const noexcept {
+        const auto it = std::find_if(
+            members_.begin(), members_.end(), [id](const auto* m) { return m->id == id; });
+        return it == members_.end() ? nullptr : *it;
+    }
+    void wake(member_type& m, time_point now) noexcept {
+        if (m.waiting != nullptr) {
+            coordinator_.keep_alive(m.id, now); // until it says something itself
+            m.waiting->thread.spot.finish();
+            m.waiting = nullptr;
+            --waiting_;
+        }
+    }
+    /// Puts what was decided into the members' boxes.
+    void deliver(core::group_decision_list& out, time_point now) {
+        for (core::group_decision& d : out) {
+            std::visit(
+                [&](const auto& what) {
+                    using type = std::decay_t<decltype(what)>;
+                    if constexpr (!std::is_same_v<type, core::group_decisions::rebalanced>) {
+                        member_type* const m = find(what.member);
+                        if (m == nullptr) {
+                            return; // away
+                        }
+                        if constexpr (std::is_same_v<type, core::group_decisions::assign>) {
+                            m->generation = what.generation;
+                        }
+                        m->news.push_back(what);
+                        m->has_news.store(true, std::memory_order_release);
+                        wake(*m, now);
+                        if constexpr (std::is_same_v<type, core::group_decisions::removed>) {
+                            const bool is_fenced = what.reason == core::removal_reason::fenced;
+                            m->lost.store(
+                                is_fenced ? errc::fenced : errc::unknown_member,
+                                std::memory_order_release);
+                            std::erase(members_, m);
+                        }
+                    }
+                },
+                d);
+        }
+        out.clear();
+    }
+
+    [[nodiscard]] time_point next_deadline() const noexcept {
+        const bool all_wait = waiting_ != 0 && waiting_ == coordinator_.size() &&
+                              coordinator_.state() == core::group_state::stable;
+        return all_wait ? never : coordinator_.next_deadline();
+    }
+    void tell_due() noexcept {
+        const time_point next = next_deadline();
+        if (next < told_) {
+            told_ = next;
+            broker_->lower_due(*this, next);
+        }
+    }
+
+    std::shared_ptr<broker_type> broker_;
+    const std::uint64_t number_;
+    typename Runtime::mutex mutex_{};
+    core::group_coordinator coordinator_;
+    core::group_offsets offsets_{};
+    std::vector<member_type*> members_{};
+    std::size_t waiting_ = 0;
+    bool is_deleted_ = false;
+    time_point told_ = never; ///< What the broker knows to be the next deadline.
+};
+
+template <class Runtime>
+bool log_core<Runtime>::add_partitions(std::uint32_t n) {
+    {
+        std::lock_guard guard{mutex_};
+        if (n > (1U << 16) - partitions()) {
+            return false;
+        }
+        grow(n);
+    }
+    for (const auto& g : groups()) {
+        g->set_partitions(partitions());
+    }
+    return true;
+}
+
+template <class Runtime>
+void log_core<Runtime>::close(errc why) {
+    closed_.store(static_cast<int>(why), std::memory_order_release);
+    for (line_type* l : lines()) {
+        l->wake_all();
+    }
+    for (const auto& g : groups()) {
+        g->wake_all();
+    }
+}
+
+} // namespace railmq::detail

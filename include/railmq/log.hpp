@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/group_offsets.hpp>
+#include <railmq/core/log_segment.hpp>
+#include <railmq/core/partition.hpp>
+#include <railmq/detail/log_core.hpp>
+#include <railmq/detail/log_group.hpp>
+#include <railmq/detail/log_reader.hpp>
+#include <railmq/fwd.hpp>
+#include <railmq/log_consumer.hpp>
+#include <railmq/log_producer.hpp>
+#include <railmq/model/errc.hpp>
+#include <railmq/model/log_handle_options.hpp>
+#include <railmq/model/log_options.hpp>
+#include <railmq/model/printable.hpp>
+#include <railmq/model/time.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace railmq {
+
+/// What a log holds, and what became of all that was ever appended: `appended` is always `records`
+/// and everything that was removed.
+struct log_stats {
+    std::uint64_t partitions = 0;
+    std::uint64_t segments = 0;
+    std::uint64_t records = 0;
+    std::uint64_t bytes = 0;        ///< Of records, as `log_retention::max_bytes` counts them.
+    std::uint64_t memory_bytes = 0; ///< Of the broker's `memory_limit`.
+    std::uint64_t appended = 0;
+    std::uint64_t removed_by_age = 0;
+    std::uint64_t removed_by_bytes = 0;
+    std::uint64_t removed_by_records = 0;
+    std::uint64_t removed_by_request = 0; ///< `delete_records`.
+    std::uint64_t superseded = 0;         ///< Compaction: a later record has the key.
+    std::uint64_t expired = 0;            ///< Compaction: tombstones.
+
+    friend bool operator==(const log_stats&, const log_stats&) = default;
+};
+
+/// A log that can be read again: records in partitions, each with an offset, that stay until
+/// retention or compaction removes them, whoever has read them.
+///
+/// Made by `broker.log<T>(name, options)`. A handle; copies refer to the same log.
+///
+/// Offsets of a partition begin at 0, have no gaps when they are given, and are never used twice.
+/// A log is in memory alone. Retention and compaction happen in small parts inside of sends, and
+/// when they are asked for; there is no thread for them.
+///
+/// Errors are thrown as `system_error`: `closed` once the broker is closed, `not_found` when the
+/// log was deleted, and what is said at each call.
+///
+/// Thread safety: safe.
+template <class T, class Runtime>
+class basic_partitioned_log {
+    using core_type = detail::log_core<Runtime>;
+    using group_type = detail::log_group<Runtime>;
+
+public:
+    using value_type = T;
+    using producer_type = basic_log_producer<T, Runtime>;
+    using consumer_type = basic_log_consumer<T, Runtime>;
+
+    /// Refers to no log; everything throws `closed`.
+    basic_partitioned_log() noexcept = default;
+
+    [[nodiscard]] const std::string& name() const { return core().name(); }
+    /// What it was made with. `add_partitions` does not change them.
+    [[nodiscard]] const log_options& options() const { return core().options(); }
+    [[nodiscard]] bool is_open() const noexcept {
+        return core_ != nullptr && core_->closed() == errc{};
+    }
+
+    /// Errors: `invalid_argument`.
+    [[nodiscard]] producer_type producer(log_producer_options o = {}) const {
+        require(validate(o));
+        return producer_type{shared_core(), o};
+    }
+
+    /// A reader, or a member of a group, which is made with its first member. Errors:
+    /// `invalid_argument` (options; a partition that there is not), `invalid_name` (of the group),
+    /// `offset_out_of_range` (`log_start::at_offset`, without a group); `options_mismatch` when the
+    /// group's options differ from those of its other members.
+    [[nodiscard]] consumer_type consumer(log_consumer_options o = {}) const {
+        require(validate(o));
+        const auto& log = shared_core();
+        for (;;) {
+            auto group = o.group.empty() ? nullptr : open_group(o);
+            auto reader = std::make_shared<detail::log_reader<Runtime>>(log, group, o);
+            const errc failed = reader->open();
+            if (failed == errc{}) {
+                return consumer_type{std::move(reader)};
+            }
+            if (failed != errc::not_found) { // else the group was deleted this moment
+                throw system_error(make_error_code(failed), "consumer of log '" + name() + "'");
+            }
+        }
+    }
+
+    // Partitions
+
+    [[nodiscard]] std::uint32_t partitions() const { return core().partitions(); }
+    /// Makes `n` more. Records of a key may go to another partition from then on, and old ones stay
+    /// where they are. Groups divide the new ones at once. `invalid_argument` above 65536 in all.
+    void add_partitions(std::uint32_t n) const {
+        if (!core().add_partitions(n)) {
+            throw system_error(
+                make_error_code(errc::invalid_argument), "a log has at most 65536 partitions");
+        }
+    }
+    /// The offset of the oldest record that can be read, or of the next one if there is none. This
+    /// and the next three: `invalid_argument` for a partition that the log does not have.
+    [[nodiscard]] std::uint64_t start_offset(std::uint32_t partition) const {
+        return line(partition).start_offset();
+    }
+    /// The offset that the next record gets.
+    [[nodiscard]] std::uint64_t end_offset(std::uint32_t partition) const {
+        return line(partition).end_offset();
+    }
+    /// The first record whose time is not before `t`; none when all are older.
+    [[nodiscard]] std::optional<std::uint64_t>
+    offset_for_time(std::uint32_t partition, time_point t) const {
+        return line(partition).locked([&](auto& p, auto&, auto&) -> std::optional<std::uint64_t> {
+            const auto found = p.offset_for_time(t);
+            return found ? std::optional{found->offset} : std::nullopt;
+        });
+    }
+    /// Removes all records below `offset`, whoever has not read them yet. Returns how many there
+    /// were. `offset_out_of_range` above the end.
+    std::uint64_t delete_records(std::uint32_t partition, std::uint64_t offset) const {
+        return line(partition).locked([&](auto& p, auto&, auto& gone) {
+            auto r = p.delete_records(offset);
+            gone = std::move(r.gone);
+            if (r.failed != errc{}) {
+                throw system_error(
+                    make_error_code(r.failed),
+                    "the log ends at offset " + std::to_string(p.end_offset()));
+            }
+            return r.amount.records;
+        });
+    }
+
+    /// The time of the broker's clock: what records are stamped with, and `log_start::at_time`
+    /// counts in.
+    [[nodiscard]] time_point now() const { return core().broker().clock().now(); }
+
+    // Groups
+
+    /// Their names, sorted.
+    [[nodiscard]] std::vector<std::string> groups() const { return core().group_names(); }
+    /// What the group has committed of a partition: the next record to read. None: nothing. This
+    /// and the next ones: `not_found` for a group that there is not.
+    [[nodiscard]] std::optional<std::uint64_t>
+    committed(std::string_view group, std::uint32_t partition) const {
+        (void)line(partition);
+        return group_of(group)->committed(partition);
+    }
+    /// How many records of a partition the group has still to read, by what it has committed. None:
+    /// it is not known, since nothing is committed, or compaction has left holes ahead.
+    [[nodiscard]] std::optional<std::uint64_t>
+    lag(std::string_view group, std::uint32_t partition) const {
+        const auto extent = line(partition).locked([](auto& p, auto& c, auto&) {
+            return core::log_extent{
+                p.start_offset(), p.end_offset(), std::max(c.checkpoint(), c.covered())};
+        });
+        return group_of(group)->lag(partition, extent);
+    }
+    /// The same of all partitions.
+    [[nodiscard]] std::optional<std::uint64_t> lag(std::string_view group) const {
+        std::uint64_t all = 0;
+        for (std::uint32_t p = 0; p < partitions(); ++p) {
+            const auto one = lag(group, p);
+            if (!one) {
+                return std::nullopt;
+            }
+            all += *one;
+        }
+        return all;
+    }
+    /// How many members it has.
+    [[nodiscard]] std::size_t members(std::string_view group) const {
+        return group_of(group)->size();
+    }
+    /// How many rebalances it has had.
+    [[nodiscard]] std::uint64_t generation(std::string_view group) const {
+        return group_of(group)->generation();
+    }
+    /// Sets where a group without members goes on in a partition. `in_use` while it has members,
+    /// `offset_out_of_range` for an offset that the log does not have.
+    void reset_offset(std::string_view group, std::uint32_t partition, std::uint64_t offset) const {
+        const auto& l = line(partition);
+        if (offset < l.start_offset() || offset > l.end_offset()) {
+            throw system_error(make_error_code(errc::offset_out_of_range), "reset_offset");
+        }
+        if (const errc e = group_of(group)->reset(partition, offset); e != errc{}) {
+            throw system_error(make_error_code(e), "reset group '" + std::string{group} + "'");
+        }
+    }
+    /// Forgets a group and what it has committed. `in_use` while it has members.
+    void delete_group(std::string_view group) const {
+        if (const errc e = group_of(group)->clear(); e != errc{}) {
+            throw system_error(make_error_code(e), "delete group '" + std::string{group} + "'");
+        }
+        core().remove_group(group);
+    }
+
+    // Upkeep
+
+    /// Removes at once what `log_options::retention` does not ask for. Returns how many records.
+    std::uint64_t apply_retention() const {
+        std::uint64_t removed = 0;
+        for (auto* l : core().lines()) {
+            removed += l->apply_retention(now()).records;
+        }
+        return removed;
+    }
+    /// Compacts at once what can be compacted, in steps that let others in; the segment that is
+    /// written is never compacted. Returns how many records were removed: none in a log that is not
+    /// compacted. `memory_limit` when there is no memory for the keys.
+    std::uint64_t compact() const {
+        std::uint64_t removed = 0;
+        errc failed{};
+        for (auto* l : core().lines()) {
+            removed += l->compact(now(), failed);
+        }
+        if (failed != errc{}) {
+            throw system_error(make_error_code(failed), "compact log '" + name() + "'");
+        }
+        return removed;
+    }
+    /// Cost: a look at every partition.
+    [[nodiscard]] log_stats stats() const {
+        using core::log_removal;
+        log_stats all;
+        for (auto* l : core().lines()) {
+            l->locked([&](auto& p, auto&, auto&) {
+                ++all.partitions;
+                all.segments += p.segments();
+                all.records += p.records();
+                all.bytes += p.bytes();
+                all.memory_bytes += p.memory_bytes();
+                all.appended += p.appended().records;
+                all.removed_by_age += p.removed(log_removal::by_age).records;
+                all.removed_by_bytes += p.removed(log_removal::by_bytes).records;
+                all.removed_by_records += p.removed(log_removal::by_records).records;
+                all.removed_by_request += p.removed(log_removal::by_request).records;
+                all.superseded += p.removed(log_removal::superseded).records;
+                all.expired += p.removed(log_removal::expired).records;
+            });
+        }
+        return all;
+    }
+
+private:
+    template <class>
+    friend class basic_broker;
+
+    explicit basic_partitioned_log(std::shared_ptr<core_type> core) noexcept
+        : core_{std::move(core)} {}
+
+    static void require(const failure& f) {
+        if (f) {
+            throw system_error(f.code, f.what);
+        }
+    }
+    [[nodiscard]] const std::shared_ptr<core_type>& shared_core() const {
+        const errc why = core_ == nullptr ? errc::closed : core_->closed();
+        if (why != errc{}) {
+            throw system_error(
+                make_error_code(why),
+                core_ == nullptr ? std::string{"no log"} : "log '" + core_->name() + "'");
+        }
+        return core_;
+    }
+    [[nodiscard]] core_type& core() const { return *shared_core(); }
+    [[nodiscard]] detail::log_line<Runtime>& line(std::uint32_t partition) const {
+        auto* l = core().line(partition);
+        if (l == nullptr) {
+            throw system_error(
+                make_error_code(errc::invalid_argument),
+                "log '" + name() + "' has no partition " + std::to_string(partition));
+        }
+        return *l;
+    }
+
+    [[nodiscard]] std::shared_ptr<group_type> open_group(const log_consumer_options& o) const {
+        const auto& log = shared_core();
+        const group_options wanted = group_part(o);
+        auto group = log->open_group(o.group, [&] {
+            return std::make_shared<group_type>(log->shared_broker(), wanted, log->partitions());
+        });
+        if (const auto what = difference(group->options(), wanted); !what.empty()) {
+            require(
+                {errc::options_mismatch,
+                 "group '" + o.group + "' exists with another " + std::string{what}});
+        }
+        return group;
+    }
+    [[nodiscard]] std::shared_ptr<group_type> group_of(std::string_view group) const {
+        auto g = core().find_group(group);
+        if (g == nullptr) {
+            throw system_error(
+                make_error_code(errc::not_found),
+                "log '" + name() + "' has no group '" + detail::printable(group) + "'");
+        }
+        return g;
+    }
+
+    std::shared_ptr<core_type> core_{};
+};
+
+} // namespace railmq

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/log_record.hpp>
+#include <railmq/core/murmur2.hpp>
+#include <railmq/detail/log_core.hpp>
+#include <railmq/fwd.hpp>
+#include <railmq/model/errc.hpp>
+#include <railmq/model/log_handle_options.hpp>
+#include <railmq/model/printable.hpp>
+#include <railmq/model/properties.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <ranges>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace railmq {
+
+/// Appends to a log. A key always goes to the same partition (Kafka's murmur2), in which order is
+/// kept; a value without a key goes to the partitions in turn.
+///
+/// With `log_producer_options::producer_id` it is idempotent: it numbers its records in each
+/// partition from 0 on, and a number that was stored before is not stored again, but reported as
+/// `duplicate_of` (among the last five appends; Kafka's rules, ProducerStateManager). So a program
+/// that sends again, from the start, what it has kept, stores nothing twice. One handle and its
+/// copies number together; another handle of the same id and epoch begins at 0 again. The next
+/// life of a producer takes a higher epoch, which fences the former.
+///
+/// Every form has a twin that throws `system_error` instead of setting `ec`. Errors of all:
+///  - `closed`; `not_found` when the log was deleted;
+///  - `memory_limit`: the broker's. `message_too_large`: above `max_message_bytes`;
+///  - `invalid_argument`: no key, in a log that is compacted; no such partition; a delay or a time
+///    to live, which a log does not have; two different keys; a sequence without a producer;
+///  - `sequence_out_of_order`: of an idempotent producer, or another end than `expected_offset`;
+///  - `fenced`: a higher epoch of this producer has been seen.
+/// After an error nothing was stored, and a value that was moved in is lost.
+///
+/// Thread safety: safe. Copies are the same producer. Cost of a send: one lock, one move of the
+/// value, no allocation for most records.
+template <class T, class Runtime>
+class basic_log_producer {
+    using log_type = detail::log_core<Runtime>;
+
+public:
+    using value_type = T;
+
+    /// Refers to no log; everything reports `closed`.
+    basic_log_producer() noexcept = default;
+
+    /// Appends a record with a key. Returns where it went.
+    log_receipt send(std::string_view key, T value, error_code& ec) {
+        return put(key, &value, nullptr, {}, ec);
+    }
+    log_receipt send(std::string_view key, T value, append_options o, error_code& ec) {
+        return put(key, &value, nullptr, o, ec);
+    }
+    log_receipt
+    send(std::string_view key, T value, properties p, append_options o, error_code& ec) {
+        return put(key, &value, &p, o, ec);
+    }
+    log_receipt send(std::string_view key, T value, append_options o = {}) {
+        return must([&](error_code& ec) { return put(key, &value, nullptr, o, ec); });
+    }
+    log_receipt send(std::string_view key, T value, properties p, append_options o = {}) {
+        return must([&](error_code& ec) { return put(key, &value, &p, o, ec); });
+    }
+
+    /// Appends a record without a key, unless its properties have one. With a `T` that is a string,
+    /// name the options: `send("v", railmq::append_options{.partition = 1})`.
+    log_receipt send(T value, error_code& ec) { return put({}, &value, nullptr, {}, ec); }
+    log_receipt send(T value, append_options o, error_code& ec) {
+        return put({}, &value, nullptr, o, ec);
+    }
+    log_receipt send(T value, properties p, append_options o, error_code& ec) {
+        return put({}, &value, &p, o, ec);
+    }
+    log_receipt send(T value, append_options o = {}) {
+        return must([&](error_code& ec) { return put({}, &value, nullptr, o, ec); });
+    }
+    log_receipt send(T value, properties p, append_options o = {}) {
+        return must([&](error_code& ec) { return put({}, &value, &p, o, ec); });
+    }
+
+    /// Appends that the key was deleted: compaction then removes what it had, and later this too.
+    log_receipt send_tombstone(std::string_view key, append_options o, error_code& ec) {
+        return put(key, nullptr, nullptr, o, ec);
+    }
+    log_receipt send_tombstone(std::string_view key, error_code& ec) {
+        return put(key, nullptr, nullptr, {}, ec);
+    }
+    log_receipt send_tombstone(std::string_view key, append_options o = {}) {
+        return must([&](error_code& ec) { return put(key, nullptr, nullptr, o, ec); });
+    }
+
+    /// Appends values, without keys, to one partition as one: they are seen together, one after
+    /// the other, or nothing is stored. Values are moved from a range that is given as an rvalue,
+    /// else copied. Returns where the first went.
+    template <std::ranges::input_range Range>
+    requires std::convertible_to<std::ranges::range_value_t<Range>, T>
+        log_receipt send_batch(Range&& range, append_options o, error_code& ec) {
+        std::vector<T> values;
+        for (auto&& v : range) {
+            if constexpr (std::is_lvalue_reference_v<Range>) {
+                values.push_back(v);
+            } else {
+                values.push_back(std::move(v));
+            }
+        }
+        return put_many(values, o, ec);
+    }
+    template <std::ranges::input_range Range>
+    requires std::convertible_to<std::ranges::range_value_t<Range>, T>
+        log_receipt send_batch(Range&& range, append_options o = {}) {
+        return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), o, ec); });
+    }
+
+    /// Whether it refers to a log that takes records.
+    [[nodiscard]] bool is_open() const noexcept {
+        return log_ != nullptr && log_->closed() == errc{};
+    }
+
+private:
+    template <class, class>
+    friend class basic_partitioned_log;
+
+    /// What copies share with each other.
+    struct shared_part {
+        typename Runtime::template atomic<std::uint32_t> turn{0};
+        // Of an idempotent producer: held over an append, so that numbers are stored in order.
+        typename Runtime::mutex mutex{};
+        std::vector<std::int32_t> next_sequence{};
+    };
+
+    /// A value on its way, or what a failed append has left of it.
+    struct input : core::log_input {
+        input() = default;
+        input(const input&) = delete;
+        input& operator=(const input&) = delete;
+        ~input() {
+            if (payload != nullptr) {
+                std::destroy_at(std::launder(static_cast<T*>(payload)));
+            }
+        }
+        void take(T& value) { payload = ::new (static_cast<void*>(raw)) T(std::move(value)); }
+        alignas(T) std::byte raw[sizeof(T)];
+    };
+
+    basic_log_producer(std::shared_ptr<log_type> log, log_producer_options o)
+        : log_{std::move(log)}
+        , options_{o}
+        , shared_{std::make_shared<shared_part>()} {}
+
+    template <class F>
+    log_receipt must(F&& f) {
+        error_code ec;
+        const log_receipt r = f(ec);
+        if (ec) {
+            throw system_error(
+                ec, log_ == nullptr ? std::string{"send"} : "send to log '" + log_->name() + "'");
+        }
+        return r;
+    }
+
+    /// False, and `ec` set, when nothing can be sent.
+    [[nodiscard]] bool check(const append_options& o, error_code& ec) const {
+        ec = {};
+        if (log_ == nullptr) {
+            ec = errc::closed;
+        } else if (const errc why = log_->closed(); why != errc{}) {
+            ec = why;
+        } else if (o.sequence && !options_.producer_id) {
+            ec = errc::invalid_argument;
+        }
+        return !ec;
+    }
+
+    [[nodiscard]] std::uint32_t
+    choose(std::optional<std::string_view> key, const append_options& o, error_code& ec) {
+        const std::uint32_t n = log_->partitions();
+        if (o.partition) {
+            if (*o.partition >= n) {
+                ec = errc::invalid_argument;
+            }
+            return *o.partition;
+        }
+        if (key) {
+            return core::partition_of(*key, n);
+        }
+        if (o.expected_offset && n != 1) {
+            ec = errc::invalid_argument; // of which partition?
+        }
+        return n == 1 ? 0 : shared_->turn.fetch_add(1, std::memory_order_relaxed) % n;
+    }
+
+    log_receipt
+    put(std::optional<std::string_view> key,
+        T* value,
+        properties* p,
+        const append_options& o,
+        error_code& ec) {
+        if (!check(o, ec)) {
+            return {};
+        }
+        input in;
+        if (p != nullptr) {
+            if (p->delay != duration::zero() || p->time_to_live ||
+                (p->key && key && *p->key != *key)) {
+                ec = errc::invalid_argument;
+                return {};
+            }
+            in.props = std::make_unique<properties>(std::move(*p));
+            if (!key && in.props->key) {
+                key = *in.props->key;
+            }
+        }
+        in.key = key;
+        in.timestamp = o.timestamp;
+        const std::uint32_t where = choose(key, o, ec);
+        if (ec) {
+            return {};
+        }
+        if (value != nullptr) {
+            if (payload_size<T>::of(*value) > options_.max_message_bytes) {
+                ec = errc::message_too_large;
+                return {};
+            }
+            in.take(*value);
+        }
+        return append(std::span{static_cast<core::log_input*>(&in), 1}, where, o, ec);
+    }
+
+    log_receipt put_many(std::vector<T>& values, const append_options& o, error_code& ec) {
+        if (!check(o, ec)) {
+            return {};
+        }
+        const std::uint32_t where = choose(std::nullopt, o, ec);
+        if (ec) {
+            return {};
+        }
+        // The objects themselves are what is moved from and ended: so raw memory for them.
+        struct row {
+            explicit row(std::size_t n)
+                : records(n) {}
+            row(const row&) = delete;
+            row& operator=(const row&) = delete;
+            ~row() {
+                for (auto& r : records) {
+                    if (r.payload != nullptr) {
+                        std::destroy_at(std::launder(static_cast<T*>(r.payload)));
+                    }
+                }
+            }
+            std::vector<core::log_input> records;
+        };
+        struct place {
+            alignas(T) std::byte raw[sizeof(T)];
+        };
+        std::vector<place> places(values.size());
+        row in{values.size()};
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            if (payload_size<T>::of(values[i]) > options_.max_message_bytes) {
+                ec = errc::message_too_large;
+                return {};
+            }
+            in.records[i].timestamp = o.timestamp;
+            in.records[i].payload =
+                ::new (static_cast<void*>(places[i].raw)) T(std::move(values[i]));
+        }
+        return append(in.records, where, o, ec);
+    }
+
+    log_receipt append(
+        std::span<core::log_input> records,
+        std::uint32_t where,
+        const append_options& o,
+        error_code& ec) {
+        core::append_terms terms;
+        terms.expected_offset = o.expected_offset;
+        auto& line = *log_->line(where);
+        auto& clock = log_->broker().clock();
+        core::append_result r;
+        if (options_.producer_id && !records.empty()) {
+            std::lock_guard guard{shared_->mutex};
+            auto& next = shared_->next_sequence;
+            if (next.size() <= where) {
+                next.resize(std::size_t{where} + 1, 0);
+            }
+            const std::int32_t first = o.sequence.value_or(next[where]);
+            terms.producer = {
+                *options_.producer_id,
+                options_.epoch,
+                first,
+                static_cast<std::uint32_t>(records.size())};
+            r = line.append(records, clock, terms);
+            if (r.failed == errc{} && !(r.duplicate && o.sequence)) {
+                next[where] =
+                    core::sequence_after(first, static_cast<std::uint32_t>(records.size()));
+            }
+        } else {
+            r = line.append(records, clock, terms);
+        }
+        if (r.failed != errc{}) {
+            ec = r.failed;
+            return {};
+        }
+        log_receipt done{where, r.first_offset, {}};
+        if (r.duplicate) {
+            done.duplicate_of = r.first_offset;
+        }
+        return done;
+    }
+
+    std::shared_ptr<log_type> log_{};
+    log_producer_options options_{};
+    std::shared_ptr<shared_part> shared_{};
+};
+
+} // namespace railmq
