@@ -207,10 +207,11 @@ public:
     }
     /// Forgets a group and what it has committed. `in_use` while it has members.
     void delete_group(std::string_view group) const {
-        if (const errc e = group_of(group)->clear(); e != errc{}) {
+        const auto g = group_of(group);
+        if (const errc e = g->end(); e != errc{}) {
             throw system_error(make_error_code(e), "delete group '" + std::string{group} + "'");
         }
-        core().remove_group(group);
+        core().remove_group(group, *g);
     }
 
     // Upkeep

@@ -113,3 +113,35 @@ TEST_CASE("two producers, three members that join and leave: nothing is skipped"
     CHECK(log.members("g") == 0);
     CHECK(log.stats().records == 2 * records_each);
 }
+
+TEST_CASE("stress: a group that is deleted while somebody joins has him, or another does") {
+    railmq::broker broker;
+    auto log = broker.log<int>("l", {.partitions = 1});
+    std::atomic<bool> is_over{false};
+    std::atomic<int> deleted{0};
+    const auto remove = [&] {
+        while (!is_over) {
+            try {
+                log.delete_group("g");
+                ++deleted;
+            } catch (const railmq::system_error&) { // it has a member, or there is none
+            }
+        }
+    };
+    std::thread one{remove};
+    std::thread two{remove};
+    int astray = 0;
+    for (int i = 0; i < 3'000; ++i) {
+        const auto member = log.consumer({.group = "g"});
+        try {
+            astray += log.members("g") == 1 ? 0 : 1;
+        } catch (const railmq::system_error&) {
+            ++astray; // he is in a group that nobody can find
+        }
+    }
+    is_over = true;
+    one.join();
+    two.join();
+    CHECK(astray == 0);
+    CHECK(deleted > 0);
+}

@@ -117,10 +117,12 @@ public:
         groups_.emplace(std::string{name}, made);
         return made;
     }
-    void remove_group(std::string_view name) {
+    /// Forgets that group, and not one that has come in its place.
+    void remove_group(std::string_view name, const group_type& which) {
         std::shared_ptr<group_type> gone; // ended without the lock
         std::lock_guard guard{mutex_};
-        if (const auto it = groups_.find(name); it != groups_.end()) {
+        const auto it = groups_.find(name);
+        if (it != groups_.end() && it->second.get() == &which) {
             gone = std::move(it->second);
             groups_.erase(it);
         }

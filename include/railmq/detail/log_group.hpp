@@ -206,10 +206,13 @@ public:
             return offsets_.reset(coordinator_, {the_topic, partition}, offset, now);
         });
     }
-    /// The same, of a group that is deleted.
-    [[nodiscard]] errc clear() {
-        return locked(
-            [&](time_point, core::group_decision_list&) { return offsets_.clear(coordinator_); });
+    /// The same; from then on nobody can join it, and its log can forget it.
+    [[nodiscard]] errc end() {
+        return locked([&](time_point, core::group_decision_list&) {
+            const errc e = offsets_.clear(coordinator_);
+            is_deleted_ = is_deleted_ || e == errc{};
+            return e;
+        });
     }
 
     void set_partitions(std::uint32_t n) {
