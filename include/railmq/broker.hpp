@@ -12,6 +12,7 @@
 #include <railmq/runtime/threaded.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/posix_files.hpp>
+#include <railmq/topic.hpp>
 #include <railmq/transaction.hpp>
 
 #include <concepts>
@@ -176,15 +177,7 @@ public:
     find_log(std::string_view name) const;
     /// Removes a log and everything in it; its handles report `not_found` from then on. What was
     /// handed out can still be read. Errors: `not_found`.
-    void delete_log(std::string_view name, error_code& ec) {
-        const auto gone = core().remove_log(name);
-        ec = {};
-        if (gone == nullptr) {
-            ec = errc::not_found;
-        } else {
-            gone->close(errc::not_found);
-        }
-    }
+    void delete_log(std::string_view name, error_code& ec) { remove_log(name, false, ec); }
     void delete_log(std::string_view name) {
         error_code ec;
         delete_log(name, ec);
@@ -193,7 +186,28 @@ public:
         }
     }
     /// The names of all logs, sorted.
-    [[nodiscard]] std::vector<std::string> log_names() const { return core().log_names(); }
+    [[nodiscard]] std::vector<std::string> log_names() const { return core().log_names(false); }
+
+    /// Opens the topic of that name, or makes it with these options. Errors: as of `log`, whose
+    /// names it shares; a broker with a directory refuses it (`invalid_argument`) as well.
+    template <class T>
+    [[nodiscard]] basic_topic<T, Runtime> topic(std::string_view name, topic_options o = {});
+    /// The topic of that name if there is one, whatever its options. Throws `type_mismatch` when it
+    /// holds another type.
+    template <class T>
+    [[nodiscard]] std::optional<basic_topic<T, Runtime>> find_topic(std::string_view name) const;
+    /// Removes a topic with its subscriptions: waiting calls on them end with `not_found`, and what
+    /// they have not taken is forgotten. Their dead letters stay. Errors: `not_found`.
+    void delete_topic(std::string_view name, error_code& ec) { remove_log(name, true, ec); }
+    void delete_topic(std::string_view name) {
+        error_code ec;
+        delete_topic(name, ec);
+        if (ec) {
+            throw system_error(ec, "delete topic '" + detail::printable(name) + "'");
+        }
+    }
+    /// The names of all topics, sorted.
+    [[nodiscard]] std::vector<std::string> topic_names() const { return core().log_names(true); }
 
     /// Begins a transaction: sends and acknowledgements that happen together or not at all.
     [[nodiscard]] basic_transaction<Runtime> begin() {
@@ -309,7 +323,14 @@ private:
             throw system_error(f.code, f.what);
         }
     }
-    static void require_type(const detail::log_core<Runtime>& l, detail::message_type want) {
+    static void
+    require_type(const detail::log_core<Runtime>& l, bool is_topic, detail::message_type want) {
+        if (l.is_topic() != is_topic) {
+            require(
+                {errc::type_mismatch,
+                 "'" + l.name() + "' is a " +
+                     (is_topic ? "log, and not a topic" : "topic, and not a log")});
+        }
         if (!(l.type() == want)) {
             require(
                 {errc::type_mismatch,
@@ -317,6 +338,21 @@ private:
                      ", not " + std::string{want.name}});
         }
     }
+    void remove_log(std::string_view name, bool is_topic, error_code& ec) {
+        const auto gone = core().remove_log(name, is_topic);
+        ec = {};
+        if (gone == nullptr) {
+            ec = errc::not_found;
+        } else {
+            gone->close(errc::not_found);
+        }
+    }
+    /// The log or topic of that name, made if it is missing.
+    [[nodiscard]] std::shared_ptr<detail::log_core<Runtime>> open_log(
+        std::string_view name,
+        const log_options& o,
+        detail::log_interest interest,
+        detail::message_type type);
     template <class T>
     [[nodiscard]] basic_queue<T, Runtime>
     open(std::string_view name, const queue_options* o) const {
@@ -347,30 +383,42 @@ basic_broker<Runtime>::find_queue(std::string_view name) const {
 }
 
 template <class Runtime>
-template <class T>
-basic_partitioned_log<T, Runtime> basic_broker<Runtime>::log(std::string_view name, log_options o) {
+std::shared_ptr<detail::log_core<Runtime>> basic_broker<Runtime>::open_log(
+    std::string_view name,
+    const log_options& o,
+    detail::log_interest interest,
+    detail::message_type type) {
     require(validate_name(name));
-    require(validate(o));
     if (core().journal() != nullptr) {
         require(
             {errc::invalid_argument,
-             "logs are not kept in directories yet; make '" + std::string{name} +
+             "logs and topics are not kept in directories yet; make '" + std::string{name} +
                  "' in a broker without one"});
     }
-    using log_type = detail::log_core<Runtime>;
-    const auto type = detail::message_type_of<T>();
     failure f;
     auto l = core().open_log(name, f, [&](std::uint64_t) {
-        return std::make_shared<log_type>(core_, std::string{name}, type, o);
+        return std::make_shared<detail::log_core<Runtime>>(
+            core_, std::string{name}, type, o, interest);
     });
     require(f);
-    require_type(*l, type);
-    if (const std::string_view what = difference(l->options(), o); !what.empty()) {
+    require_type(*l, interest.decides, type);
+    std::string_view what = difference(l->options(), o);
+    if (what.empty() && !(l->interest() == interest)) {
+        what = l->interest().keeps_last != interest.keeps_last ? "retain_last" : "history";
+    }
+    if (!what.empty()) {
         require(
             {errc::options_mismatch,
-             "log '" + l->name() + "' exists with another " + std::string{what}});
+             "'" + l->name() + "' exists with another " + std::string{what}});
     }
-    return basic_partitioned_log<T, Runtime>{std::move(l)};
+    return l;
+}
+
+template <class Runtime>
+template <class T>
+basic_partitioned_log<T, Runtime> basic_broker<Runtime>::log(std::string_view name, log_options o) {
+    require(validate(o));
+    return basic_partitioned_log<T, Runtime>{open_log(name, o, {}, detail::message_type_of<T>())};
 }
 
 template <class Runtime>
@@ -378,11 +426,36 @@ template <class T>
 std::optional<basic_partitioned_log<T, Runtime>>
 basic_broker<Runtime>::find_log(std::string_view name) const {
     auto l = core().find_log(name);
-    if (l == nullptr) {
+    if (l == nullptr || l->is_topic()) {
         return std::nullopt;
     }
-    require_type(*l, detail::message_type_of<T>());
+    require_type(*l, false, detail::message_type_of<T>());
     return basic_partitioned_log<T, Runtime>{std::move(l)};
+}
+
+template <class Runtime>
+template <class T>
+basic_topic<T, Runtime> basic_broker<Runtime>::topic(std::string_view name, topic_options o) {
+    require(validate(o));
+    log_options as_log;
+    as_log.retention = o.history.value_or(log_retention{});
+    // Small ones, since only whole segments go.
+    as_log.segment_bytes = std::size_t{1} << 20;
+    as_log.segment_records = 4096;
+    return basic_topic<T, Runtime>{open_log(
+        name, as_log, {true, o.history.has_value(), o.retain_last}, detail::message_type_of<T>())};
+}
+
+template <class Runtime>
+template <class T>
+std::optional<basic_topic<T, Runtime>>
+basic_broker<Runtime>::find_topic(std::string_view name) const {
+    auto l = core().find_log(name);
+    if (l == nullptr || !l->is_topic()) {
+        return std::nullopt;
+    }
+    require_type(*l, true, detail::message_type_of<T>());
+    return basic_topic<T, Runtime>{std::move(l)};
 }
 
 template <class Runtime>

@@ -283,7 +283,7 @@ std::size_t basic_consumer<T, Runtime>::take_fast(std::size_t max, Sink&& sink, 
         static_cast<std::uint32_t>(std::min({std::uint64_t{max}, room, std::uint64_t{1} << 16}));
     const auto status = ring.try_take(want, s.cache, run, stride);
     if (status != ring_type::take_status::ok) {
-        is_empty = status == ring_type::take_status::empty;
+        is_empty = status == ring_type::take_status::empty && !s.queue->is_fed();
         return 0;
     }
     const time_point deadline = s.acks_on_delivery ? never : lease_end;

@@ -30,6 +30,8 @@ template <class T, class Runtime = threaded>
 class basic_log_consumer;
 template <class T, class Runtime = threaded>
 class basic_log_delivery;
+template <class T, class Runtime = threaded>
+class basic_topic;
 
 /// The production runtime's names.
 using broker = basic_broker<threaded>;
@@ -51,6 +53,8 @@ template <class T>
 using log_consumer = basic_log_consumer<T, threaded>;
 template <class T>
 using log_delivery = basic_log_delivery<T, threaded>;
+template <class T>
+using topic = basic_topic<T, threaded>;
 
 /// The same in a simulation.
 using sim_broker = basic_broker<simulated>;
@@ -72,5 +76,7 @@ template <class T>
 using sim_log_consumer = basic_log_consumer<T, simulated>;
 template <class T>
 using sim_log_delivery = basic_log_delivery<T, simulated>;
+template <class T>
+using sim_topic = basic_topic<T, simulated>;
 
 } // namespace railmq

@@ -7,6 +7,7 @@
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_group.hpp>
 #include <railmq/detail/log_reader.hpp>
+#include <railmq/detail/log_subscriptions.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/log_consumer.hpp>
 #include <railmq/log_producer.hpp>
@@ -15,8 +16,11 @@
 #include <railmq/model/log_options.hpp>
 #include <railmq/model/printable.hpp>
 #include <railmq/model/time.hpp>
+#include <railmq/model/topic_options.hpp>
+#include <railmq/queue.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -212,6 +216,35 @@ public:
             throw system_error(make_error_code(e), "delete group '" + std::string{group} + "'");
         }
         core().remove_group(group, *g);
+    }
+
+    // Subscriptions
+
+    /// A queue that is filled from all partitions of the log: records go to its consumers one by
+    /// one, whoever comes first, and are acknowledged, retried and dead-lettered one by one (as a
+    /// share group of Kafka, or a shared subscription of Pulsar; with `delivery_order::by_key`,
+    /// Pulsar's key-shared). Nobody owns a partition, so there may be more consumers than those.
+    ///
+    /// A record becomes a message, a copy, when a consumer comes for it; tombstones do not. What
+    /// retention removes before that is skipped (`notices::skipped`). Partitions that are added
+    /// later are read from their start. `start = latest` unless it is said otherwise.
+    ///
+    /// The queue's name is `<log>.<name>`, and `broker.delete_queue` ends the subscription. Errors:
+    /// `invalid_name`, `invalid_argument`; `options_mismatch` when it exists with other options;
+    /// `already_exists` when a queue of that name is there that is no subscription of this log;
+    /// `offset_out_of_range` for `log_start::at_offset`.
+    [[nodiscard]] basic_queue<T, Runtime> subscribe(
+        std::string_view name,
+        const subscription_options& o = {}) const requires std::copy_constructible<T> {
+        require(validate(o));
+        failure f;
+        auto q = detail::open_subscription(shared_core(), name, o, {}, f);
+        require(f);
+        return basic_queue<T, Runtime>{std::move(q)};
+    }
+    /// Names of the subscriptions, sorted.
+    [[nodiscard]] std::vector<std::string> subscriptions() const {
+        return detail::subscription_names(core());
     }
 
     // Upkeep

@@ -132,6 +132,8 @@ public:
 private:
     template <class, class>
     friend class basic_partitioned_log;
+    template <class, class>
+    friend class basic_topic;
 
     /// What copies share with each other.
     struct shared_part {

@@ -163,6 +163,10 @@ public:
 private:
     template <class>
     friend class basic_broker;
+    template <class, class>
+    friend class basic_partitioned_log;
+    template <class, class>
+    friend class basic_topic;
 
     explicit basic_queue(std::shared_ptr<core_type> c) noexcept
         : core_{std::move(c)} {}

@@ -31,9 +31,11 @@
 #include <railmq/model/retry_policy.hpp>
 #include <railmq/model/stats.hpp>
 #include <railmq/model/time.hpp>
+#include <railmq/model/topic_options.hpp>
 #include <railmq/producer.hpp>
 #include <railmq/queue.hpp>
 #include <railmq/runtime/simulated.hpp>
 #include <railmq/runtime/threaded.hpp>
 #include <railmq/subscription.hpp>
+#include <railmq/topic.hpp>
 #include <railmq/transaction.hpp>

@@ -260,13 +260,18 @@ protected:
         case timer_kind::lifetime:
             d->lifetime = {};
             if (is_ready(p, w) || (w.state() == slot_state::waiting && !is_dying(p))) {
-                ring_.set_next_gate(true);
-                take_out(p);
-                this->template note<notices::expired>(fx, p, now);
-                die(p, death_reason::expired, {}, fx);
+                expire(p, now, fx);
             }
             break; // a held message expires when it comes back
         }
+    }
+
+    /// A message that nobody holds.
+    void expire(place_type p, time_point now, effects_type& fx) {
+        ring_.set_next_gate(true);
+        take_out(p);
+        this->template note<notices::expired>(fx, p, now);
+        die(p, death_reason::expired, {}, fx);
     }
 
     void note_activated(const holder_type* h, time_point now, effects_type& fx) const {

@@ -2,15 +2,19 @@
 #pragma once
 
 #include <railmq/core/joint_changes.hpp>
+#include <railmq/core/message_supply.hpp>
 #include <railmq/core/payload_source.hpp>
 #include <railmq/model/errc.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 namespace railmq::core {
 
@@ -40,10 +44,55 @@ public:
                options_.overflow != overflow_policy::drop_oldest;
     }
 
+    /// Where messages come from when there are none in line; it outlives the machine.
+    void draw_from(message_supply<Sync>& supply) noexcept { supply_ = &supply; }
+    [[nodiscard]] message_supply<Sync>* supply() const noexcept { return supply_; }
+    /// Takes what an eager supply has; whoever waits is to be served afterwards.
+    void draw_eagerly(time_point now, effects_type& fx) {
+        if (supply_ != nullptr && supply_->is_eager()) {
+            do {
+                while (supply_->refill(now, fx)) {
+                }
+            } while (!supply_->listen());
+        }
+    }
+    /// What is ready here or with the supply.
+    [[nodiscard]] std::uint64_t backlog() const {
+        return ready_count() + (supply_ != nullptr ? supply_->backlog() : 0);
+    }
+
+    /// Takes a message over that the supply has had since `since`, beyond the memory limit, since
+    /// it exists. One whose time to live is over expires at once. Errors: `closed`.
+    [[nodiscard]] errc adopt_supplied(
+        void* payload,
+        std::unique_ptr<railmq::properties>& props,
+        time_point since,
+        time_point now,
+        effects_type& fx) {
+        std::unique_ptr<message_details> details;
+        std::uint64_t id = 0;
+        const errc e = this->store_message(payload, props, details, since, true, fx, id);
+        if (e == errc{} && options_.time_to_live &&
+            saturating_add(since, *options_.time_to_live) < now) {
+            this->expire(ring_.locate(id), now, fx);
+        }
+        return e;
+    }
+    /// Messages have left the supply that nobody gets any more.
+    void count_skipped(std::uint64_t count, time_point now, effects_type& fx) {
+        this->delayed_accepted_ += count;
+        this->totals_.dropped += count;
+        notices::skipped n{};
+        this->fill(n, now, 0);
+        n.count = count;
+        fx.note(std::move(n));
+    }
+
     /// Stores messages of one producer: `make(i, at)` makes the i-th payload in the raw memory at
-    /// `at`, and `encoded` has their bytes. Returns how many it stored, up to the first that cannot
-    /// be; `failed` then says why, and is nothing where that one has to be sent alone. What `make`
-    /// throws is passed on; those before are stored. Whoever waits is to be served afterwards.
+    /// `at`, and may return when it was sent, which else is `now`; `encoded` has their bytes.
+    /// Returns how many it stored, up to the first that cannot be; `failed` then says why, and is
+    /// nothing where that one has to be sent alone. What `make` throws is passed on; those before
+    /// are stored. Whoever waits is to be served afterwards.
     template <class Make>
     [[nodiscard]] std::size_t store_row(
         const encoded_row& encoded, Make&& make, time_point now, effects_type& fx, errc& failed) {
@@ -65,14 +114,19 @@ public:
                     n - done, options_.max_length == unlimited ? n : options_.max_length - ready),
                 first);
             if (claimed == 0) {
-                failed = this->refuse(errc::memory_limit, now, fx);
+                failed = supply_ != nullptr ? errc::memory_limit
+                                            : this->refuse(errc::memory_limit, now, fx);
                 break;
             }
             storing row{*this, fx, encoded, done, ring_.locate(first), claimed, first};
             for (; row.made != claimed; ++row.made) {
                 slot<Sync>* const at = row.slot_number(row.made);
-                make(done + row.made, ring_.payload(at));
-                at->set_enqueued(now);
+                if constexpr (std::same_as<std::invoke_result_t<Make&, std::size_t, void*>, void>) {
+                    make(done + row.made, ring_.payload(at));
+                    at->set_enqueued(now);
+                } else {
+                    at->set_enqueued(make(done + row.made, ring_.payload(at)));
+                }
                 at->store(slot_word{slot_state::ready});
             }
             done += claimed;
@@ -144,7 +198,15 @@ protected:
     hand_out_next(holder_type& h, time_point now, effects_type& fx, lease_type& out) {
         cover(h, now);
         for (;;) {
-            const place_type p = pick();
+            place_type p = pick();
+            if (!p && supply_ != nullptr) {
+                while (!p && supply_->refill(now, fx)) {
+                    p = pick();
+                }
+                if (!p) {
+                    p = pick(); // passes the places that are empty because a copy has thrown
+                }
+            }
             if (!p) {
                 return false;
             }
@@ -244,6 +306,7 @@ private:
     }
 
     payload_source<Sync>* source_ = nullptr;
+    message_supply<Sync>* supply_ = nullptr;
 };
 
 } // namespace railmq::core

@@ -29,10 +29,11 @@ enum class log_removal : std::uint8_t {
     by_bytes,   ///< Retention: the log was larger than `max_bytes` without its segment.
     by_records, ///< Retention: the log had `max_records` without its segment.
     by_request, ///< `delete_records`.
+    by_readers, ///< `release_read`: whoever wanted it has it.
     superseded, ///< Compaction: a later record has its key.
     expired,    ///< Compaction: a tombstone that was kept for as long as was asked.
 };
-inline constexpr std::size_t log_removal_count = 6;
+inline constexpr std::size_t log_removal_count = 7;
 
 /// Records and what they count.
 struct log_amount {
@@ -191,6 +192,16 @@ public:
         return append(std::span{&record, 1}, now, terms);
     }
 
+    /// Appends records that nobody will read to a partition without any: they get offsets, and that
+    /// is all. Payloads stay with the caller.
+    append_result pass(std::span<const log_input> records) noexcept {
+        const std::uint64_t first = end_offset();
+        appended_.records += records.size();
+        removed_[static_cast<std::size_t>(log_removal::by_readers)].records += records.size();
+        (void)skip_to(first + records.size());
+        return {errc{}, false, first};
+    }
+
     /// Leaves the offsets up to `offset` unused: the next record gets that one.
     /// `offset_out_of_range` when the log is longer already.
     [[nodiscard]] errc skip_to(std::uint64_t offset) noexcept {
@@ -315,6 +326,32 @@ public:
             drop_first(r, *why);
         }
         return r;
+    }
+
+    /// Removes segments whose records are all below `read_through`, from the oldest on; with
+    /// `keeps_history`, up to the first that retention keeps. The one that is written goes when it
+    /// has been read and has `worth_it` records, so that few are made. Throws `std::bad_alloc`, and
+    /// then may have removed something.
+    [[nodiscard]] removal release_read(
+        std::uint64_t read_through, bool keeps_history, std::uint64_t worth_it, time_point now) {
+        removal r;
+        prepare(r);
+        drop_below_start(r);
+        for (;;) {
+            segment_type& s = *segments_.front();
+            const bool is_active = segments_.size() == 1;
+            const std::uint64_t end =
+                is_active ? end_offset() : std::max(s.end(), segments_[1]->base());
+            if (end > read_through || (is_active && s.written() < worth_it) ||
+                (keeps_history && !may_go(s, now))) {
+                return r;
+            }
+            if (is_active) {
+                roll();
+            }
+            raise_start(end);
+            drop_first(r, log_removal::by_readers);
+        }
     }
 
     // What there is

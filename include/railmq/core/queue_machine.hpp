@@ -47,6 +47,7 @@ public:
     using dying_message = typename base::dying_message;
 
     using base::add_places;
+    using base::backlog;
     using base::cover_leases;
     using base::next_dying;
     using base::postpone_death;
@@ -81,7 +82,8 @@ public:
     [[nodiscard]] errc close_reason() const noexcept { return close_reason_; }
     /// Closed, and nothing is left that may be handed out.
     [[nodiscard]] bool is_drained() const noexcept {
-        return closed_ && (aborted_ || (!is_draining_ && ready_count() == 0 && delayed_ == 0));
+        return closed_ && (aborted_ || (!is_draining_ && ready_count() == 0 && delayed_ == 0 &&
+                                        backlog() == 0));
     }
 
     // Sending
@@ -189,8 +191,7 @@ public:
         update_gates();
         // From here on every send goes through the lock and sees the waiter. One that claimed its
         // place before may still be writing, and will not look.
-        if (is_drained() ||
-            (may_take(*w.holder) && ring_.next() < ring_.tail() && !is_blocked_by_order())) {
+        if (is_drained() || (may_take(*w.holder) && (is_published_late() || !listens()))) {
             forget(w);
             return false;
         }
@@ -451,6 +452,7 @@ public:
     void serve(time_point now, effects_type& fx) {
         for (bool more = true; more;) {
             more = false;
+            bool wants = false;
             while (!senders_.empty() && place_waiting(senders_.front(), now, fx)) {
                 more = true;
             }
@@ -460,10 +462,12 @@ public:
                     continue;
                 }
                 if (!fill_waiter(w, now, fx)) {
+                    wants = true;
                     break; // nothing is ready, so nobody behind gets anything either
                 }
                 more = true;
             }
+            more = more || (wants && !listens());
         }
         if (closed_ && is_drained()) {
             complete_receives(close_reason_, fx, [](const auto&) { return true; });
@@ -498,55 +502,11 @@ public:
 
     /// Takes no more sends. Receives go on until nothing is left, or end at once with `abort`.
     /// Returns how many messages the queue has, held ones included.
-    std::uint64_t close_queue(errc why, bool abort, time_point now, effects_type& fx) {
-        if (!closed_) {
-            notices::queue_closed n{};
-            fill(n, now, 0);
-            n.undelivered = ready_count() + delayed_ + held_count();
-            fx.note(std::move(n));
-        }
-        closed_ = true;
-        close_reason_ = why;
-        update_gates();
-        while (!senders_.empty()) {
-            auto& w = senders_.front();
-            senders_.pop_front();
-            w.result = why;
-            fx.completed.push_back(&w);
-        }
-        if (abort) {
-            aborted_ = true;
-            complete_receives(why, fx, [](const auto&) { return true; });
-            while (!idlers_.empty()) {
-                auto& w = idlers_.front();
-                idlers_.pop_front();
-                w.result = why;
-                fx.completed.push_back(&w);
-            }
-            store_.for_each_place([&](place_type p) {
-                // Only slow ones have a stop token, and only theirs nobody ends without the lock.
-                message_details* d = p.at->load().is_slow() ? store_.details_of(p) : nullptr;
-                if (d != nullptr) {
-                    end_stop(*d, fx);
-                }
-            });
-        }
-        serve(now, fx);
-        return ready_count() + delayed_ + board_.held_count();
-    }
+    std::uint64_t close_queue(errc why, bool abort, time_point now, effects_type& fx);
 
     /// Before the journal is closed in good order: lists the hand-outs that it has not heard of, so
     /// that those messages come again as what they are.
-    void list_held(effects_type& fx) {
-        if (!fx.keeping || base::lists_hand_outs_) {
-            return;
-        }
-        store_.for_each_place([&](place_type p) {
-            if (p.at->load().state() == slot_state::leased) {
-                base::list(fx, p, message_change::kind::changed);
-            }
-        });
-    }
+    void list_held(effects_type& fx);
 
     void wait_for_idle(idle_waiter& w) noexcept {
         idlers_.push_back(w);
@@ -561,31 +521,13 @@ public:
     }
     [[nodiscard]] bool is_idle(bool only_held, time_point now) noexcept {
         // A message that a consumer is taking this moment, not counted yet, is seen in line.
-        return board_.held_count() == 0 && (only_held || (ready_count() == 0 && delayed_ == 0)) &&
+        return board_.held_count() == 0 && (only_held || (backlog() == 0 && delayed_ == 0)) &&
                next_line_lease(now) == never;
     }
 
     /// Removes every message that nobody holds, without dead-lettering (RabbitMQ, purge). Those on
     /// their way to a dead-letter queue stay.
-    std::uint64_t purge(time_point now, effects_type& fx) {
-        ring_.set_next_gate(true);
-        std::uint64_t count = 0;
-        store_.for_each_place([&](place_type p) {
-            const slot_word w = p.at->load();
-            if (is_ready(p, w) || (w.state() == slot_state::waiting && !is_dying(p))) {
-                take_out(p);
-                leave(p, true, fx);
-                ++count;
-            }
-        });
-        totals_.purged += count;
-        notices::purged n{};
-        fill(n, now, 0);
-        n.count = count;
-        fx.note(std::move(n));
-        serve(now, fx);
-        return count;
-    }
+    std::uint64_t purge(time_point now, effects_type& fx);
 
     /// Calls `f(place)` for ready messages in the order in which they would be handed out, until
     /// it returns false. `f` must not call the queue.
@@ -640,28 +582,7 @@ public:
 
     [[nodiscard]] std::uint64_t held_count() const noexcept { return board_.held_count(); }
 
-    [[nodiscard]] queue_stats stats() {
-        queue_stats s = totals_;
-        s.ready = ready_count();
-        s.delayed = delayed_;
-        s.in_flight = board_.held_count();
-        s.consumers = board_.open_count();
-        s.waiting_receivers = receivers_.size();
-        s.waiting_senders = senders_.size();
-        s.memory_bytes = store_.memory_bytes();
-        s.accepted = ring_.tail() - ring_.first() - ring_.unused() - relocated_ + delayed_accepted_;
-        s.handed_out = board_.taken_count();
-        s.acked = s.handed_out - board_.unacked_count() - s.in_flight;
-        std::uint64_t looked_at = 0;
-        browse([&](place_type p) {
-            s.oldest_ready_since =
-                std::min(s.oldest_ready_since, store_.enqueued_at(p).value_or(never));
-            // Those in line are in order of time; returned ones need not be.
-            return ++looked_at <= store_.returned_count();
-        });
-        s.settled_through = store_.settled_through();
-        return s;
-    }
+    [[nodiscard]] queue_stats stats();
 
 private:
     // What the base has, named once.
@@ -706,12 +627,17 @@ private:
     }
     /// Whether somebody waits for a message that is in line: its producer, who does not use the
     /// lock, was still writing it when the waiters were served.
+    [[nodiscard]] bool is_published_late() const noexcept {
+        return ring_.next() < ring_.tail() && !is_blocked_by_order();
+    }
     [[nodiscard]] bool was_published_late() const noexcept {
-        return ring_.next() < ring_.tail() && !is_blocked_by_order() &&
+        return is_published_late() &&
                std::any_of(receivers_.begin(), receivers_.end(), [this](const auto& w) {
                    return may_take(*w.holder);
                });
     }
+    /// False: the supply has something now.
+    [[nodiscard]] bool listens() { return base::supply() == nullptr || base::supply()->listen(); }
     void stop(holder_type& h, time_point now, effects_type& fx) {
         board_.stop(h);
         complete_receives(errc::closed, fx, [&](const auto& w) { return w.holder == &h; });
@@ -798,3 +724,5 @@ private:
 };
 
 } // namespace railmq::core
+
+#include <railmq/core/queue_administration.hpp>

@@ -423,7 +423,7 @@ public:
         }
     }
 
-    // Logs, which share the queues' names
+    // Logs and topics, which share the queues' names
 
     /// What `make(number)` makes, unless there is a log of that name, which it returns. Null:
     /// `closed`, or `type_mismatch` for the name of a queue.
@@ -439,7 +439,7 @@ public:
             return it->second;
         }
         if (names_.contains(name) || unopened_.contains(name)) {
-            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a queue, and not a log"};
+            failed = {errc::type_mismatch, "'" + std::string{name} + "' is the name of a queue"};
             return nullptr;
         }
         auto made = make(++queues_made_);
@@ -451,11 +451,12 @@ public:
         const auto it = logs_.find(name);
         return it == logs_.end() ? nullptr : it->second;
     }
-    /// Removes the name. The log itself lives on in its handles.
-    [[nodiscard]] std::shared_ptr<log_type> remove_log(std::string_view name) {
+    /// Removes the name of a log or a topic, which itself lives on in its handles.
+    [[nodiscard]] std::shared_ptr<log_type> remove_log(std::string_view name, bool is_topic) {
         std::lock_guard guard{names_mutex_};
         const auto it = logs_.find(name);
-        return it == logs_.end() ? nullptr : logs_.extract(it).mapped();
+        return it == logs_.end() || it->second->is_topic() != is_topic ? nullptr
+                                                                       : logs_.extract(it).mapped();
     }
     [[nodiscard]] std::vector<std::shared_ptr<log_type>> logs() const {
         std::lock_guard guard{names_mutex_};
@@ -466,11 +467,13 @@ public:
         return all;
     }
     /// Sorted.
-    [[nodiscard]] std::vector<std::string> log_names() const {
+    [[nodiscard]] std::vector<std::string> log_names(bool of_topics) const {
         std::lock_guard guard{names_mutex_};
         std::vector<std::string> all;
         for (const auto& [name, log] : logs_) {
-            all.push_back(name);
+            if (log->is_topic() == of_topics) {
+                all.push_back(name);
+            }
         }
         return all;
     }
@@ -616,7 +619,7 @@ private:
             return {
                 errc::type_mismatch,
                 "queue '" + std::string{name} + "' sends dead letters to '" + target +
-                    "', which is a log"};
+                    "', which is no queue"};
         }
         const auto it = names_.find(target);
         const auto kept = unopened_.find(target);
@@ -658,7 +661,8 @@ private:
             return nullptr;
         }
         if (logs_.contains(name)) {
-            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a log, and not a queue"};
+            failed = {
+                errc::type_mismatch, "'" + std::string{name} + "' is the name of a log or a topic"};
             return nullptr;
         }
         if (const auto it = names_.find(name); it != names_.end()) {

@@ -6,6 +6,7 @@
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_options.hpp>
 #include <railmq/model/time.hpp>
+#include <railmq/model/topic_options.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,13 @@ namespace railmq::detail {
 
 template <class Runtime>
 class log_group;
+
+/// A queue that is filled from a log, by its name.
+template <class Runtime>
+struct subscription_entry {
+    std::weak_ptr<queue_core<Runtime>> queue{};
+    subscription_options options{};
+};
 
 /// A log: its partitions, each with a lock of its own, and its groups.
 ///
@@ -39,11 +47,16 @@ public:
 
     /// `o` is valid. Throws `std::bad_alloc`.
     log_core(
-        std::shared_ptr<broker_type> broker, std::string name, message_type type, log_options o)
+        std::shared_ptr<broker_type> broker,
+        std::string name,
+        message_type type,
+        log_options o,
+        log_interest interest = {})
         : broker_{std::move(broker)}
         , name_{std::move(name)}
         , type_{type}
-        , options_{std::move(o)} {
+        , options_{std::move(o)}
+        , interest_{interest} {
         grow(options_.partitions);
     }
     log_core(const log_core&) = delete;
@@ -55,6 +68,9 @@ public:
     }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     [[nodiscard]] message_type type() const noexcept { return type_; }
+    /// Who decides on how long records stay; where that is who reads them, it is a topic.
+    [[nodiscard]] log_interest interest() const noexcept { return interest_; }
+    [[nodiscard]] bool is_topic() const noexcept { return interest_.decides; }
     /// What it was made with.
     [[nodiscard]] const log_options& options() const noexcept { return options_; }
 
@@ -82,6 +98,16 @@ public:
     [[nodiscard]] errc closed() const noexcept {
         return static_cast<errc>(closed_.load(std::memory_order_acquire));
     }
+
+    // Subscriptions
+
+    using subscription_map = std::map<std::string, subscription_entry<Runtime>, std::less<>>;
+    /// Held while one is made or ended, before any other lock.
+    [[nodiscard]] auto& subscribing() noexcept { return subscribing_; }
+    /// With that lock held. Those that were deleted as queues are still there.
+    [[nodiscard]] subscription_map& subscriptions() noexcept { return subscriptions_; }
+    /// All of them, those without a name as well. Cost: a look at each.
+    [[nodiscard]] std::size_t subscribers() const { return lines().front()->followers().size(); }
 
     // Groups
 
@@ -129,6 +155,8 @@ public:
     }
 
 private:
+    /// In detail/log_subscriptions.hpp.
+    void close_subscriptions(errc why);
     /// With the lock held, or by the constructor.
     void grow(std::uint32_t more) {
         auto longer = std::make_unique<line_list>();
@@ -141,8 +169,8 @@ private:
         const std::size_t before = owned_.size();
         try {
             for (std::uint32_t i = 0; i < more; ++i) {
-                owned_.push_back(
-                    std::make_unique<line_type>(*type_.ops, broker_->budget(), options_));
+                owned_.push_back(std::make_unique<line_type>(
+                    *type_.ops, broker_->budget(), options_, interest_));
                 longer->push_back(owned_.back().get());
             }
         } catch (...) {
@@ -157,12 +185,15 @@ private:
     const std::string name_;
     const message_type type_;
     const log_options options_;
+    const log_interest interest_;
     typename Runtime::template atomic<const line_list*> lines_{nullptr};
     typename Runtime::template atomic<int> closed_{0};
     mutable typename Runtime::mutex mutex_{};
     std::vector<std::unique_ptr<line_type>> owned_{};
     std::vector<std::unique_ptr<line_list>> lists_{};
     std::map<std::string, std::shared_ptr<group_type>, std::less<>> groups_{};
+    typename Runtime::mutex subscribing_{};
+    subscription_map subscriptions_{};
 };
 
 } // namespace railmq::detail

@@ -355,6 +355,7 @@ bool log_core<Runtime>::add_partitions(std::uint32_t n) {
     for (const auto& g : groups()) {
         g->set_partitions(partitions());
     }
+    lines().front()->wake_followers(); // they take the new ones as well
     return true;
 }
 
@@ -367,6 +368,7 @@ void log_core<Runtime>::close(errc why) {
     for (const auto& g : groups()) {
         g->wake_all();
     }
+    close_subscriptions(why);
 }
 
 } // namespace railmq::detail

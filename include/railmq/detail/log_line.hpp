@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -54,9 +55,31 @@ private:
     std::vector<log_waiter<Runtime>*> all_{};
 };
 
+template <class Runtime>
+class queue_core;
+
+/// A queue that is filled from a partition, as the partition sees it.
+template <class Runtime>
+struct log_follower {
+    std::weak_ptr<queue_core<Runtime>> queue{};
+    std::uint64_t max_backlog = unlimited; ///< What is further back nobody keeps for it.
+    /// What it takes next. Only it writes; nobody removes what lies behind.
+    typename Runtime::template atomic<std::uint64_t> position{0};
+    bool listens = false; ///< With the partition's lock held.
+};
+
+/// How long records stay that everybody has who wants them.
+struct log_interest {
+    bool decides = false;       ///< Until then, and as the next two say; else retention alone.
+    bool keeps_history = false; ///< For whoever comes later, as much as retention keeps.
+    bool keeps_last = false;    ///< The last one is not removed.
+
+    friend bool operator==(const log_interest&, const log_interest&) = default;
+};
+
 /// One partition of a log: its lock, what is stored, and who waits for more.
 ///
-/// Lock order: this lock, then a parking spot's.
+/// Lock order: a queue's lock, this lock, then a parking spot's. Queues are served without it.
 template <class Runtime>
 class log_line {
 public:
@@ -64,10 +87,16 @@ public:
     using cursor_type = core::log_cursor<Runtime>;
     using gone_type = std::vector<core::log_pin<Runtime>>;
 
+    using follower_type = log_follower<Runtime>;
+
     log_line(
-        const core::payload_ops& ops, core::memory_budget<Runtime>& budget, const log_options& o)
+        const core::payload_ops& ops,
+        core::memory_budget<Runtime>& budget,
+        const log_options& o,
+        log_interest interest = {})
         : records_{ops, budget, o}
-        , compaction_{records_} {}
+        , compaction_{records_}
+        , interest_{interest} {}
     log_line(const log_line&) = delete;
     log_line& operator=(const log_line&) = delete;
 
@@ -77,12 +106,22 @@ public:
     core::append_result append(
         std::span<core::log_input> records, const Clock& clock, const core::append_terms& terms) {
         gone_type gone; // ended without the lock
+        serve_later later;
         std::lock_guard guard{mutex_};
         const time_point now = clock.now();
+        if (has_no_use() && records_.records() == 0 && !terms.producer && !terms.expected_offset) {
+            return records_.pass(records);
+        }
+        if (interest_.decides) { // before there is something again that nobody has read
+            keep_up(records.size(), now, gone);
+        }
         auto r = records_.append(records, now, terms);
         if (r.failed == errc{} && !r.duplicate) {
             waiting_.wake_all();
-            keep_up(records.size(), now, gone);
+            later.swap(listeners_);
+            if (!interest_.decides) {
+                keep_up(records.size(), now, gone);
+            }
         }
         return r;
     }
@@ -126,6 +165,70 @@ public:
         waiting_.wake_all();
     }
 
+    // Queues that are filled from here
+
+    /// From its position on. `offset_out_of_range` where that is not. Throws `std::bad_alloc`.
+    [[nodiscard]] errc follow(follower_type& f, cursor_type& c, std::uint64_t position) {
+        std::lock_guard guard{mutex_};
+        followers_.reserve(followers_.size() + 1);
+        const errc e = records_.seek(c, position);
+        if (e == errc{}) {
+            f.position.store(position, std::memory_order_release);
+            followers_.push_back(&f);
+        }
+        return e;
+    }
+    void unfollow(follower_type& f) noexcept {
+        gone_type gone;
+        std::lock_guard guard{mutex_};
+        std::erase(followers_, &f);
+        std::erase_if(listeners_.all, [&](const auto& l) { return l.from == &f; });
+        f.listens = false;
+        if (has_no_use()) {
+            release_read(time_point::min(), gone);
+        }
+    }
+    /// Has the follower's queue served by the next append. False: there is something already.
+    [[nodiscard]] bool listen(follower_type& f) {
+        std::lock_guard guard{mutex_};
+        if (records_.end_offset() > f.position.load(std::memory_order_relaxed)) {
+            return false;
+        }
+        if (!f.listens) {
+            listeners_.all.push_back({&f, f.queue});
+            f.listens = true;
+        }
+        return true;
+    }
+    /// Takes a follower's cursor on to the next segment, and removes what nobody needs any more.
+    [[nodiscard]] errc enter(cursor_type& c, time_point now) {
+        gone_type gone;
+        std::lock_guard guard{mutex_};
+        const errc e = records_.enter(c);
+        if (interest_.decides) {
+            release_read(now, gone);
+        }
+        return e;
+    }
+    /// Has all of them served: there may be more somewhere else.
+    void wake_followers() {
+        serve_later later;
+        std::lock_guard guard{mutex_};
+        for (follower_type* f : followers_) {
+            later.all.push_back({f, f->queue});
+        }
+    }
+    [[nodiscard]] std::vector<std::shared_ptr<queue_core<Runtime>>> followers() const {
+        std::lock_guard guard{mutex_};
+        std::vector<std::shared_ptr<queue_core<Runtime>>> all;
+        for (follower_type* f : followers_) {
+            if (auto q = f->queue.lock()) {
+                all.push_back(std::move(q));
+            }
+        }
+        return all;
+    }
+
     /// Removes what retention does not ask for any more.
     core::log_amount apply_retention(time_point now) {
         return locked([&](partition_type& p, auto&, gone_type& gone) {
@@ -155,12 +258,17 @@ private:
     /// With the lock held. What memory is missing for is done another time.
     void keep_up(std::size_t appended, time_point now, gone_type& gone) noexcept {
         appended_ += appended;
-        if (appended_ < 64 && now < next_upkeep_) {
+        // A look at each follower is spread over as many records.
+        if (appended_ < std::max<std::size_t>(64, followers_.size()) && now < next_upkeep_) {
             return;
         }
         const std::uint64_t budget = 4 * std::max<std::uint64_t>(appended_, 64);
         appended_ = 0;
         next_upkeep_ = saturating_add(now, std::chrono::seconds{1});
+        if (interest_.decides) {
+            release_read(now, gone);
+            return;
+        }
         try {
             gone = records_.apply_retention(now).gone;
             if (compaction_.phase() != core::compaction_phase::idle || compaction_.due(now)) {
@@ -174,10 +282,60 @@ private:
         }
     }
 
-    typename Runtime::mutex mutex_{};
+    /// Whether nobody will ever read what is appended now. With the lock held.
+    [[nodiscard]] bool has_no_use() const noexcept {
+        return interest_.decides && followers_.empty() && !interest_.keeps_history &&
+               !interest_.keeps_last;
+    }
+    /// With the lock held. Cost: a look at each follower.
+    void release_read(time_point now, gone_type& gone) noexcept {
+        const std::uint64_t end = records_.end_offset();
+        std::uint64_t read = interest_.keeps_last && end != 0 ? end - 1 : end;
+        for (const follower_type* f : followers_) {
+            const std::uint64_t position = f->position.load(std::memory_order_relaxed);
+            read = std::min(read, std::max(position, end - std::min(end, f->max_backlog)));
+        }
+        try {
+            const std::uint64_t worth_it = has_no_use() ? 1 : 256;
+            gone = records_.release_read(read, interest_.keeps_history, worth_it, now).gone;
+        } catch (const std::bad_alloc&) {
+        }
+    }
+
+    /// Queues that are to be served; when it ends, without any lock, they are.
+    struct serve_later {
+        struct listener {
+            follower_type* from = nullptr;
+            std::weak_ptr<queue_core<Runtime>> queue{};
+        };
+        std::vector<listener> all{};
+
+        serve_later() = default;
+        serve_later(const serve_later&) = delete;
+        serve_later& operator=(const serve_later&) = delete;
+        ~serve_later() {
+            for (const listener& l : all) {
+                if (const auto q = l.queue.lock()) {
+                    q->serve_waiting();
+                }
+            }
+        }
+        /// With the lock held: they have to listen again.
+        void swap(serve_later& from) noexcept {
+            all.swap(from.all);
+            for (const listener& l : all) {
+                l.from->listens = false;
+            }
+        }
+    };
+
+    mutable typename Runtime::mutex mutex_{};
     partition_type records_;
     core::compaction<Runtime> compaction_;
     log_wait_list<Runtime> waiting_{};
+    const log_interest interest_;
+    std::vector<follower_type*> followers_{};
+    serve_later listeners_{};
     std::uint64_t appended_ = 0; ///< Since the last upkeep.
     time_point next_upkeep_ = time_point::min();
 };

@@ -239,6 +239,34 @@ public:
         }
     }
 
+    // A queue that is filled from a log
+
+    /// Draws messages from there when there are none in line; `serve_waiting` is to be called
+    /// afterwards. False: it draws from somewhere already.
+    [[nodiscard]] bool draw_from(std::unique_ptr<core::message_supply<Runtime>> supply) noexcept {
+        const std::lock_guard guard{mutex_};
+        if (supply_ != nullptr) {
+            return false;
+        }
+        supply_ = std::move(supply);
+        machine_.draw_from(*supply_);
+        is_fed_.store(true, std::memory_order_release);
+        return true;
+    }
+    /// Whether there may be messages that are not in line.
+    [[nodiscard]] bool is_fed() const noexcept { return is_fed_.load(std::memory_order_acquire); }
+    /// There is more to draw: whoever waits gets it.
+    void serve_waiting() noexcept {
+        try {
+            locked_and_current([](machine_type& m, time_point now, effects_type& fx) {
+                m.draw_eagerly(now, fx);
+                m.serve(now, fx);
+            });
+        } catch (...) { // out of memory; whoever comes next serves them
+            broker_->count_swallowed();
+        }
+    }
+
     /// Before leases on the fast path: none of them ends before `deadline`.
     RAILMQ_NOINLINE void cover_leases(time_point deadline) {
         const std::lock_guard guard{mutex_};
@@ -526,6 +554,8 @@ private:
     typename Runtime::mutex mutex_{};
     machine_type machine_;
     std::unique_ptr<queue_journal<Runtime>> kept_{};
+    std::unique_ptr<core::message_supply<Runtime>> supply_{};
+    typename Runtime::template atomic<bool> is_fed_{false};
     std::vector<std::byte> record_{}; ///< The one that is being made.
     alignas(64) atomic_due due_{never.time_since_epoch().count()};
 };

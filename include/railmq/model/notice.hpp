@@ -63,6 +63,10 @@ struct dropped : event {
     death_reason reason = death_reason::rejected;
     bool cycle = false;
 };
+/// Messages of a log or a topic have gone before the subscription took them: it was too far behind.
+struct skipped : event {
+    std::uint64_t count = 0;
+};
 /// Moved from a dead-letter queue to the queue `target`.
 struct redriven : event {
     std::string target{};
@@ -114,6 +118,7 @@ using notice = std::variant<
     notices::dead_lettered,
     notices::dead_letter_refused,
     notices::dropped,
+    notices::skipped,
     notices::redriven,
     notices::purged,
     notices::refused,

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <railmq/core/log_cursor.hpp>
+#include <railmq/core/message_supply.hpp>
+#include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/log_core.hpp>
+#include <railmq/detail/log_line.hpp>
+#include <railmq/detail/queue_core.hpp>
+#include <railmq/model/errc.hpp>
+#include <railmq/model/log_handle_options.hpp>
+#include <railmq/model/properties.hpp>
+#include <railmq/model/time.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace railmq::detail {
+
+/// Whether a subscription wants a record. Called with its queue's lock held.
+using record_filter = std::function<bool(const void* payload, const properties* props)>;
+
+/// What a subscription takes of a log.
+struct feed_terms {
+    log_start start = log_start::latest;
+    std::uint64_t max_backlog = unlimited; ///< Of one partition; what is further back is skipped.
+    record_filter wants{};                 ///< Empty: everything.
+};
+
+/// Fills a queue from the partitions of a log, as far as its consumers come: a record becomes a
+/// message, a copy, when somebody is about to get it. So a record is stored once however many
+/// queues it is for, and one whose consumers are slow costs no more than a position.
+///
+/// Thread safety: with the queue's lock held; it takes partitions' locks.
+template <class Runtime>
+class queue_feed final : public core::message_supply<Runtime> {
+    using queue_type = queue_core<Runtime>;
+    using log_type = log_core<Runtime>;
+    using line_type = log_line<Runtime>;
+    using cursor_type = core::log_cursor<Runtime>;
+    using effects_type = core::effects<Runtime>;
+
+public:
+    /// The queue owns it. Call `begin` before anything else.
+    queue_feed(
+        std::shared_ptr<log_type> log, const std::shared_ptr<queue_type>& q, feed_terms terms)
+        : log_{std::move(log)}
+        , queue_{*q}
+        , weak_queue_{q}
+        , terms_{std::move(terms)} {}
+    ~queue_feed() override { queue_feed::end(); }
+
+    /// Errors: `offset_out_of_range`, where there is no such place to start; `std::bad_alloc`.
+    [[nodiscard]] errc begin() {
+        for (line_type* l : log_->lines()) {
+            if (const errc e = add_lane(*l, terms_.start); e != errc{}) {
+                return e;
+            }
+        }
+        return errc{};
+    }
+
+    [[nodiscard]] bool refill(time_point now, effects_type& fx) override {
+        has_stalled_ = false;
+        if (is_over_ || has_enough()) {
+            return false;
+        }
+        try {
+            add_new_lanes();
+            for (std::size_t tried = 0; tried != lanes_.size(); ++tried) {
+                lane& l = lanes_[turn_];
+                turn_ = (turn_ + 1) % lanes_.size();
+                if (refill_from(l, now, fx)) {
+                    return true;
+                }
+            }
+        } catch (...) {
+            // A copy has thrown, or there is no memory: it is tried again, at the same record.
+            has_stalled_ = true;
+            queue_.broker().count_swallowed();
+        }
+        return false;
+    }
+
+    [[nodiscard]] bool is_eager() const noexcept override {
+        return queue_.asked_for().time_to_live.has_value();
+    }
+
+    [[nodiscard]] bool listen() override {
+        if (is_over_ || has_stalled_ || has_enough()) {
+            return true;
+        }
+        if (lanes_.size() != log_->partitions()) {
+            return false;
+        }
+        return std::all_of(
+            lanes_.begin(), lanes_.end(), [](lane& l) { return l.line->listen(l.follower); });
+    }
+
+    [[nodiscard]] std::uint64_t backlog() const override {
+        if (is_over_) {
+            return left_;
+        }
+        std::uint64_t n = 0;
+        for (const lane& l : lanes_) {
+            const std::uint64_t end = l.line->end_offset();
+            const std::uint64_t from = std::max(begin_of(l, end), l.line->start_offset());
+            // What others have removed in between is not seen in the numbers.
+            const bool is_dense = !terms_.wants && log_->options().cleanup == log_cleanup::remove;
+            n += is_dense ? end - std::min(from, end) : count_wanted(*l.line, from);
+        }
+        return n;
+    }
+
+    [[nodiscard]] time_point oldest() const override {
+        time_point first = never;
+        for (const lane& l : lanes_) {
+            if (is_over_) {
+                break;
+            }
+            const std::uint64_t from =
+                std::max(begin_of(l, l.line->end_offset()), l.line->start_offset());
+            for_each_wanted(*l.line, from, [&](const core::log_entry& e) {
+                first = std::min(first, e.timestamp);
+                return false;
+            });
+        }
+        return first;
+    }
+
+    std::uint64_t skip_all() override {
+        const std::uint64_t n = backlog();
+        for (lane& l : lanes_) {
+            move_to(l, l.line->end_offset());
+        }
+        return n;
+    }
+
+    void end() noexcept override {
+        if (!is_over_) {
+            try {
+                left_ = backlog();
+            } catch (...) { // it is a figure for nobody but `stats`
+                queue_.broker().count_swallowed();
+            }
+            is_over_ = true;
+            for (lane& l : lanes_) {
+                l.line->unfollow(l.follower);
+                l.cursor.unpin();
+            }
+        }
+    }
+
+private:
+    static constexpr std::size_t at_once = 64;
+    /// So many messages may stand in line: enough to find one whose key is free, and few enough
+    /// to hold in memory for each subscription.
+    static constexpr std::uint64_t window = 1024;
+
+    struct lane {
+        line_type* line = nullptr;
+        log_follower<Runtime> follower{};
+        cursor_type cursor{};
+    };
+    /// What is idle holds up nothing.
+    struct let_go {
+        lane& of;
+        ~let_go() { of.cursor.unpin(); }
+    };
+
+    /// Raw memory for one payload on its way to the queue.
+    class hand {
+    public:
+        explicit hand(const core::payload_ops& ops)
+            : ops_{ops}
+            , at_{::operator new (ops.size, std::align_val_t{ops.align})} {}
+        hand(const hand&) = delete;
+        hand& operator=(const hand&) = delete;
+        ~hand() {
+            end();
+            ::operator delete (at_, std::align_val_t{ops_.align});
+        }
+        void take(const void* payload) {
+            ops_.copy(at_, payload);
+            is_full_ = true;
+        }
+        [[nodiscard]] void* get() const noexcept { return at_; }
+        void was_moved() noexcept { is_full_ = false; }
+
+    private:
+        void end() noexcept {
+            if (is_full_ && ops_.destroy != nullptr) {
+                ops_.destroy(at_);
+            }
+        }
+        const core::payload_ops& ops_;
+        void* at_;
+        bool is_full_ = false;
+    };
+
+    [[nodiscard]] bool has_enough() const noexcept {
+        return !is_eager() && queue_.machine().ready_count() >= window;
+    }
+    [[nodiscard]] std::uint64_t position(const lane& l) const noexcept {
+        return l.follower.position.load(std::memory_order_relaxed);
+    }
+    /// Where it takes the next one, when what is too far back is skipped.
+    [[nodiscard]] std::uint64_t begin_of(const lane& l, std::uint64_t end) const noexcept {
+        return std::max(position(l), end - std::min(end, terms_.max_backlog));
+    }
+
+    [[nodiscard]] errc add_lane(line_type& line, const log_start& start) {
+        lane& l = lanes_.emplace_back();
+        l.line = &line;
+        l.follower.queue = weak_queue_;
+        l.follower.max_backlog = terms_.max_backlog;
+        for (;;) {
+            const errc e = line.follow(l.follower, l.cursor, place_of(line, start));
+            if (e == errc{}) {
+                return e;
+            }
+            if (start.kind() == log_start::kind_type::offset) {
+                lanes_.pop_back();
+                return e;
+            } // else it was removed since: again
+        }
+    }
+    /// Partitions that were added begin with their first record, whatever the rest began with.
+    void add_new_lanes() {
+        const auto& lines = log_->lines();
+        while (lanes_.size() != lines.size()) {
+            if (add_lane(*lines[lanes_.size()], log_start::earliest) != errc{}) {
+                return;
+            }
+        }
+    }
+    [[nodiscard]] std::uint64_t place_of(line_type& line, const log_start& start) const {
+        switch (start.kind()) {
+        case log_start::kind_type::offset: return start.offset();
+        case log_start::kind_type::time:
+            return line.locked([&](auto& p, auto&, auto&) {
+                const auto found = p.offset_for_time(start.time());
+                return found ? found->offset : p.end_offset();
+            });
+        case log_start::kind_type::earliest: return line.start_offset();
+        case log_start::kind_type::latest:
+        case log_start::kind_type::none: break;
+        }
+        const std::uint64_t end = line.end_offset();
+        const bool has_last = log_->interest().keeps_last && end != line.start_offset();
+        return has_last ? end - 1 : end;
+    }
+
+    void move_to(lane& l, std::uint64_t position) {
+        if (l.line->seek(l.cursor, position) == errc{}) {
+            l.follower.position.store(position, std::memory_order_release);
+        }
+    }
+
+    /// Passes over what nobody keeps any more: it was too far back, or is gone.
+    void skip_lost(lane& l, time_point now, effects_type& fx) {
+        const std::uint64_t from =
+            std::max(begin_of(l, l.line->end_offset()), l.line->start_offset());
+        const std::uint64_t before = position(l);
+        if (from > before) {
+            move_to(l, from);
+            queue_.machine().count_skipped(position(l) - before, now, fx);
+        }
+    }
+
+    bool refill_from(lane& l, time_point now, effects_type& fx) {
+        const let_go later{l};
+        for (;;) {
+            skip_lost(l, now, fx);
+            std::array<core::log_entry, at_once> found{};
+            std::size_t n = 0;
+            const auto status = l.cursor.read(at_once, unlimited, [&](const core::log_entry& e) {
+                if (!e.is_tombstone && is_wanted(e)) {
+                    found[n++] = e;
+                }
+            });
+            switch (status) {
+            case core::read_status::at_end: return false;
+            case core::read_status::out_of_range: continue; // counted in the next round
+            case core::read_status::elsewhere:
+                (void)l.line->enter(l.cursor, now); // removed since: the next round sees it
+                continue;
+            case core::read_status::ok: break;
+            }
+            const std::size_t stored = store(std::span{found.data(), n}, now, fx);
+            if (stored == n) {
+                l.follower.position.store(l.cursor.position(), std::memory_order_release);
+            } else {
+                move_to(l, found[stored].offset);
+                has_stalled_ = true;
+            }
+            if (stored != 0 || has_stalled_) {
+                return stored != 0;
+            }
+        }
+    }
+
+    /// A filter that throws says nothing: the message is not lost for that.
+    [[nodiscard]] bool is_wanted(const core::log_entry& e) const noexcept {
+        if (!terms_.wants) {
+            return true;
+        }
+        try {
+            return terms_.wants(e.payload, e.props);
+        } catch (...) {
+            queue_.broker().count_swallowed();
+            return true;
+        }
+    }
+
+    /// Returns how many it stored.
+    std::size_t
+    store(std::span<const core::log_entry> records, time_point now, effects_type& fx) noexcept {
+        const auto& ops = *queue_.type().ops;
+        auto& m = queue_.machine();
+        static constexpr std::array<std::size_t, at_once> no_bytes{};
+        std::size_t done = 0;
+        try {
+            while (done != records.size()) {
+                std::size_t plain = done; // the end of those with nothing but a payload
+                while (plain != records.size() && !records[plain].has_key &&
+                       records[plain].props == nullptr) {
+                    ++plain;
+                }
+                errc failed{};
+                const std::size_t first = done;
+                const core::encoded_row row{{}, std::span{no_bytes}.first(plain - first)};
+                const auto copy = [&](std::size_t i, void* to) {
+                    ops.copy(to, records[first + i].payload);
+                    ++done;
+                    return records[first + i].timestamp;
+                };
+                if (m.store_row(row, copy, now, fx, failed) != 0) {
+                    continue;
+                }
+                const core::log_entry& one = records[done];
+                std::unique_ptr<properties> props;
+                if (one.has_key || one.props != nullptr) {
+                    props = one.props != nullptr ? std::make_unique<properties>(*one.props)
+                                                 : std::make_unique<properties>();
+                    if (one.has_key) {
+                        props->key = std::string{one.key};
+                    }
+                }
+                hand payload{ops};
+                payload.take(one.payload);
+                if (m.adopt_supplied(payload.get(), props, one.timestamp, now, fx) != errc{}) {
+                    break;
+                }
+                payload.was_moved();
+                ++done;
+            }
+        } catch (...) {
+            queue_.broker().count_swallowed();
+        }
+        return done;
+    }
+
+    template <class Each>
+    void for_each_wanted(line_type& line, std::uint64_t from, Each&& each) const {
+        cursor_type c;
+        if (line.seek(c, from) != errc{}) {
+            return;
+        }
+        for (bool goes_on = true; goes_on;) {
+            const auto status = c.read(1, unlimited, [&](const core::log_entry& e) {
+                goes_on = e.is_tombstone || !is_wanted(e) || each(e);
+            });
+            if (status == core::read_status::elsewhere) {
+                goes_on = line.seek(c, c.position()) == errc{};
+            } else if (status != core::read_status::ok) {
+                return;
+            }
+        }
+    }
+    [[nodiscard]] std::uint64_t count_wanted(line_type& line, std::uint64_t from) const {
+        std::uint64_t n = 0;
+        for_each_wanted(line, from, [&](const core::log_entry&) {
+            ++n;
+            return true;
+        });
+        return n;
+    }
+
+    std::shared_ptr<log_type> log_;
+    queue_type& queue_;
+    std::weak_ptr<queue_type> weak_queue_;
+    const feed_terms terms_;
+    std::deque<lane> lanes_{}; ///< Partitions know where they are.
+    std::size_t turn_ = 0;
+    std::uint64_t left_ = 0;
+    bool has_stalled_ = false;
+    bool is_over_ = false;
+};
+
+} // namespace railmq::detail
