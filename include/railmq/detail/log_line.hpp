@@ -205,7 +205,9 @@ public:
         gone_type gone;
         std::lock_guard guard{mutex_};
         const errc e = records_.enter(c);
-        if (interest_.decides) {
+        // Once in so many times as there are positions to look at.
+        if (interest_.decides && ++entered_ >= std::max<std::size_t>(64, followers_.size())) {
+            entered_ = 0;
             release_read(now, gone);
         }
         return e;
@@ -337,6 +339,7 @@ private:
     std::vector<follower_type*> followers_{};
     serve_later listeners_{};
     std::uint64_t appended_ = 0; ///< Since the last upkeep.
+    std::size_t entered_ = 0;    ///< Since the last look at what was read.
     time_point next_upkeep_ = time_point::min();
 };
 

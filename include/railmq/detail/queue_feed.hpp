@@ -21,6 +21,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string>
 #include <utility>
 
 namespace railmq::detail {
@@ -176,6 +177,29 @@ private:
         ~let_go() { of.cursor.unpin(); }
     };
 
+    /// A record on its way to the queue. Fields are copied one by one: a copy of what was just
+    /// written in parts would wait for them to come together.
+    struct wanted_record {
+        std::uint64_t offset;
+        duration::rep sent_at; // a time point would be set to zero first
+        const void* payload;
+        const properties* props;
+        const char* key; ///< Null: none.
+        std::size_t key_size;
+
+        wanted_record() noexcept {} // NOLINT: there are many, and few are used
+        void set(const core::log_entry& e) noexcept {
+            offset = e.offset;
+            sent_at = e.timestamp.time_since_epoch().count();
+            payload = e.payload;
+            props = e.props;
+            key = e.has_key ? (e.key.empty() ? "" : e.key.data()) : nullptr;
+            key_size = e.key.size();
+        }
+        [[nodiscard]] time_point when() const noexcept { return time_point{duration{sent_at}}; }
+        [[nodiscard]] bool is_plain() const noexcept { return props == nullptr && key == nullptr; }
+    };
+
     /// Raw memory for one payload on its way to the queue.
     class hand {
     public:
@@ -280,11 +304,11 @@ private:
         const let_go later{l};
         for (;;) {
             skip_lost(l, now, fx);
-            std::array<core::log_entry, at_once> found{};
+            std::array<wanted_record, at_once> found;
             std::size_t n = 0;
             const auto status = l.cursor.read(at_once, unlimited, [&](const core::log_entry& e) {
                 if (!e.is_tombstone && is_wanted(e)) {
-                    found[n++] = e;
+                    found[n++].set(e);
                 }
             });
             switch (status) {
@@ -323,7 +347,7 @@ private:
 
     /// Returns how many it stored.
     std::size_t
-    store(std::span<const core::log_entry> records, time_point now, effects_type& fx) noexcept {
+    store(std::span<const wanted_record> records, time_point now, effects_type& fx) noexcept {
         const auto& ops = *queue_.type().ops;
         auto& m = queue_.machine();
         static constexpr std::array<std::size_t, at_once> no_bytes{};
@@ -331,8 +355,7 @@ private:
         try {
             while (done != records.size()) {
                 std::size_t plain = done; // the end of those with nothing but a payload
-                while (plain != records.size() && !records[plain].has_key &&
-                       records[plain].props == nullptr) {
+                while (plain != records.size() && records[plain].is_plain()) {
                     ++plain;
                 }
                 errc failed{};
@@ -341,23 +364,23 @@ private:
                 const auto copy = [&](std::size_t i, void* to) {
                     ops.copy(to, records[first + i].payload);
                     ++done;
-                    return records[first + i].timestamp;
+                    return records[first + i].when();
                 };
                 if (m.store_row(row, copy, now, fx, failed) != 0) {
                     continue;
                 }
-                const core::log_entry& one = records[done];
+                const wanted_record& one = records[done];
                 std::unique_ptr<properties> props;
-                if (one.has_key || one.props != nullptr) {
+                if (!one.is_plain()) {
                     props = one.props != nullptr ? std::make_unique<properties>(*one.props)
                                                  : std::make_unique<properties>();
-                    if (one.has_key) {
-                        props->key = std::string{one.key};
+                    if (one.key != nullptr) {
+                        props->key = std::string{one.key, one.key_size};
                     }
                 }
                 hand payload{ops};
                 payload.take(one.payload);
-                if (m.adopt_supplied(payload.get(), props, one.timestamp, now, fx) != errc{}) {
+                if (m.adopt_supplied(payload.get(), props, one.when(), now, fx) != errc{}) {
                     break;
                 }
                 payload.was_moved();
