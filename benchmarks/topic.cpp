@@ -57,7 +57,8 @@ double fan_out(std::size_t subscriptions, std::uint64_t n) {
     for (std::uint64_t i = 1; i <= bursts; ++i) {
         round(i);
     }
-    return nanoseconds_between(begin, std::chrono::steady_clock::now()) / static_cast<double>(bursts * burst);
+    return nanoseconds_between(begin, std::chrono::steady_clock::now()) /
+           static_cast<double>(bursts * burst);
 }
 
 class deques {

@@ -339,12 +339,16 @@ private:
         }
     }
     void remove_log(std::string_view name, bool is_topic, error_code& ec) {
-        const auto gone = core().remove_log(name, is_topic);
+        const auto gone = core().find_log(name);
         ec = {};
-        if (gone == nullptr) {
+        if (gone == nullptr || gone->is_topic() != is_topic) {
             ec = errc::not_found;
-        } else {
-            gone->close(errc::not_found);
+            return;
+        }
+        // Its subscriptions' names first: whoever makes it anew finds none of them.
+        gone->close(errc::not_found);
+        if (!core().remove_log(name, gone)) {
+            ec = errc::not_found; // somebody else has
         }
     }
     /// The log or topic of that name, made if it is missing.

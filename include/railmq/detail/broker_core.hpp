@@ -451,12 +451,16 @@ public:
         const auto it = logs_.find(name);
         return it == logs_.end() ? nullptr : it->second;
     }
-    /// Removes the name of a log or a topic, which itself lives on in its handles.
-    [[nodiscard]] std::shared_ptr<log_type> remove_log(std::string_view name, bool is_topic) {
+    /// Removes the name of a log or a topic, which itself lives on in its handles. False: it has
+    /// that name no more.
+    bool remove_log(std::string_view name, const std::shared_ptr<log_type>& which) {
         std::lock_guard guard{names_mutex_};
         const auto it = logs_.find(name);
-        return it == logs_.end() || it->second->is_topic() != is_topic ? nullptr
-                                                                       : logs_.extract(it).mapped();
+        if (it == logs_.end() || it->second != which) {
+            return false;
+        }
+        logs_.erase(it);
+        return true;
     }
     [[nodiscard]] std::vector<std::shared_ptr<log_type>> logs() const {
         std::lock_guard guard{names_mutex_};

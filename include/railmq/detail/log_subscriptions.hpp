@@ -88,6 +88,16 @@ bool end_subscription(broker_core<Runtime>& broker, queue_core<Runtime>& q, bool
     return true;
 }
 
+/// Whether the log is closed; `failed` says so.
+template <class Runtime>
+[[nodiscard]] bool is_over(const log_core<Runtime>& log, failure& failed) {
+    const errc why = log.closed();
+    if (why != errc{}) {
+        failed = {why, "'" + log.name() + "'"};
+    }
+    return why != errc{};
+}
+
 /// With `log.subscribing()` held. The queue, or null and `failed`; `made` is one that was made, of
 /// use or not.
 template <class Runtime>
@@ -100,6 +110,9 @@ template <class Runtime>
     failure& failed) {
     auto& broker = log->broker();
     const std::string full = log->name() + "." + std::string{name};
+    if (is_over(*log, failed)) { // from here on its end would see the new one
+        return nullptr;
+    }
     auto& known = log->subscriptions();
     const auto there = broker.find(full);
     if (const auto it = known.find(name); it != known.end()) {
@@ -179,7 +192,14 @@ template <class Runtime>
         std::move(options),
         number,
         0);
-    return feed(log, q, o, std::move(wants), failed) ? q : nullptr;
+    if (!feed(log, q, o, std::move(wants), failed)) {
+        return nullptr;
+    }
+    if (is_over(*log, failed)) { // after it has begun, so that one of both sides sees the other
+        (void)end_subscription(broker, *q, true);
+        return nullptr;
+    }
+    return q;
 }
 
 /// Null: there is none of that name.
@@ -208,7 +228,12 @@ template <class Runtime>
 
 template <class Runtime>
 void log_core<Runtime>::close_subscriptions(errc why) {
-    for (const auto& q : lines().front()->followers()) {
+    std::vector<std::shared_ptr<queue_core<Runtime>>> all;
+    {
+        const std::lock_guard guard{subscribing_}; // one that is being made is there, or is refused
+        all = lines().front()->followers();
+    }
+    for (const auto& q : all) {
         const bool is_live = broker_->find(q->name()) != q;
         if (why == errc::not_found) {
             (void)end_subscription(*broker_, *q, true);
