@@ -504,7 +504,7 @@ TEMPLATE_TEST_CASE(
 }
 
 TEMPLATE_TEST_CASE(
-    "a key that is blocked for long does not bring everything into memory",
+    "a key that is blocked for long does not bring everything into memory [X04]",
     "",
     threaded_world,
     simulated_world) {
@@ -1020,4 +1020,118 @@ TEMPLATE_TEST_CASE(
     CHECK(got.back() == 999);
     CHECK(queue.stats().dropped == 1000 - got.size());
     check_sum(queue.stats());
+}
+
+TEMPLATE_TEST_CASE(
+    "of a key one record at a time is in work, whoever has it [X01]",
+    "",
+    threaded_world,
+    simulated_world) {
+    TestType world;
+    const auto log = world.broker.template log<int>("log", {.partitions = 4});
+    auto producer = log.producer();
+    const auto queue = log.subscribe("s", {.queue = {.order = railmq::delivery_order::by_key}});
+    for (int n = 0; n < 1000; ++n) {
+        producer.send("key-" + std::to_string(n % 37), n);
+    }
+    using consumer_type = consumer_in<int, TestType>;
+    using delivery_type = delivery_in<int, TestType>;
+    std::vector<consumer_type> consumers;
+    std::vector<std::vector<delivery_type>> held(3);
+    for (int c = 0; c < 3; ++c) {
+        consumers.push_back(queue.consumer({.prefetch = 5}));
+    }
+    std::set<std::string> in_work;
+    std::map<std::string, int> last;
+    std::size_t received = 0;
+    for (bool more = true; more;) {
+        more = false;
+        for (std::size_t c = 0; c < 3; ++c) {
+            for (std::size_t n = 0; n <= c; ++n) { // the last one is the greediest
+                auto d = consumers[c].try_receive();
+                if (!d) {
+                    break;
+                }
+                const std::string key{d->key().value()};
+                CHECK(in_work.insert(key).second);
+                CHECK(last.emplace(key, -1).first->second < d->value());
+                last[key] = d->value();
+                ++received;
+                held[c].push_back(std::move(*d));
+                more = true;
+            }
+            if (!held[c].empty() && (received % 3 == c || held[c].size() == 5 || !more)) {
+                in_work.erase(std::string{held[c].front().key().value()});
+                CHECK(held[c].front().ack());
+                held[c].erase(held[c].begin());
+                more = true;
+            }
+        }
+    }
+    CHECK(received == 1000);
+    CHECK(in_work.empty());
+}
+
+TEMPLATE_TEST_CASE(
+    "who joins gets nothing of keys that are in work, and all of it when their holder goes [X02]",
+    "",
+    threaded_world,
+    simulated_world) {
+    TestType world;
+    const auto topic = open_topic(world);
+    const auto queue = topic.subscribe("s", {.queue = {.order = railmq::delivery_order::by_key}});
+    auto producer = topic.producer();
+    const auto send_ten = [&](int first) {
+        for (int n = 0; n < 10; ++n) {
+            producer.send("key-" + std::to_string(n), first + n);
+        }
+    };
+    send_ten(0);
+    auto first = queue.consumer({.prefetch = 10});
+    std::vector<delivery_in<int, TestType>> held;
+    for (int n = 0; n < 10; ++n) {
+        auto d = first.try_receive();
+        REQUIRE(d);
+        held.push_back(std::move(*d));
+    }
+    send_ten(10);
+    auto second = queue.consumer();
+    CHECK_FALSE(second.try_receive());
+    first.close();
+    CHECK(take_all(second) == numbers(0, 19));
+}
+
+TEMPLATE_TEST_CASE(
+    "one that is stuck on its key holds up no other key [X03]",
+    "",
+    threaded_world,
+    simulated_world) {
+    TestType world;
+    const auto topic = open_topic(world);
+    const auto queue = topic.subscribe("s", {.queue = {.order = railmq::delivery_order::by_key}});
+    auto producer = topic.producer();
+    for (int n = 0; n < 1000; ++n) {
+        producer.send("key-" + std::to_string(n % 10), n);
+    }
+    auto stuck = queue.consumer({.prefetch = 1});
+    const auto held = stuck.try_receive();
+    REQUIRE(held);
+    CHECK(held->value() == 0);
+    std::size_t others = 0;
+    std::vector<consumer_in<int, TestType>> consumers;
+    for (int c = 0; c < 9; ++c) {
+        consumers.push_back(queue.consumer());
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (auto& c : consumers) {
+            if (auto d = c.try_receive()) {
+                CHECK(d->value() % 10 != 0);
+                CHECK(d->ack());
+                ++others;
+                more = true;
+            }
+        }
+    }
+    CHECK(others == 900);
 }
