@@ -132,6 +132,10 @@ public:
 private:
     template <class, class>
     friend class basic_partitioned_log;
+    template <class, class>
+    friend class detail::exchange_lanes;
+    template <class, class>
+    friend class detail::exchange_send;
 
     /// What copies share with each other.
     struct shared_part {

@@ -163,6 +163,8 @@ public:
 private:
     template <class>
     friend class basic_broker;
+    template <class, class>
+    friend class basic_exchange;
 
     explicit basic_queue(std::shared_ptr<core_type> c) noexcept
         : core_{std::move(c)} {}

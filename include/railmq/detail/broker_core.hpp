@@ -5,8 +5,11 @@
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
 #include <railmq/detail/due_source.hpp>
+#include <railmq/detail/exchange_table.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
+#include <railmq/detail/message_type.hpp>
 #include <railmq/detail/timekeepers.hpp>
+#include <railmq/model/exchange_options.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/notice.hpp>
 #include <railmq/model/queue_options.hpp>
@@ -90,36 +93,6 @@ template <class Runtime>
 class queue_core;
 template <class Runtime>
 class log_core;
-
-/// A message type without RTTI: its operations' address is its identity.
-struct message_type {
-    const core::payload_ops* ops = nullptr;
-    std::string_view name{};
-
-    friend bool operator==(const message_type& a, const message_type& b) noexcept {
-        return a.ops == b.ops;
-    }
-};
-
-template <class T>
-[[nodiscard]] constexpr std::string_view type_name() noexcept {
-#if defined(__clang__) || defined(__GNUC__)
-    std::string_view all = __PRETTY_FUNCTION__;
-    const auto from = all.find("T = ");
-    if (from == std::string_view::npos) {
-        return all;
-    }
-    all.remove_prefix(from + 4);
-    return all.substr(0, all.find_first_of(";]"));
-#else
-    return "message";
-#endif
-}
-
-template <class T>
-[[nodiscard]] constexpr message_type message_type_of() noexcept {
-    return {&core::payload_ops_of<T>::value, type_name<T>()};
-}
 
 /// Which broker's handler this thread is in, so that a call that would wait for its own caller
 /// can refuse.
@@ -379,7 +352,7 @@ public:
                 failed = errc::closed;
                 return nullptr;
             }
-            if (logs_.contains(name)) {
+            if (!other_shape(name).empty()) {
                 failed = errc::type_mismatch;
                 return nullptr;
             }
@@ -438,8 +411,8 @@ public:
         if (const auto it = logs_.find(name); it != logs_.end()) {
             return it->second;
         }
-        if (names_.contains(name) || unopened_.contains(name)) {
-            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a queue, and not a log"};
+        if (const auto what = shape_of(name); !what.empty()) {
+            failed = is_another_shape(name, what, "a log");
             return nullptr;
         }
         auto made = make(++queues_made_);
@@ -474,6 +447,45 @@ public:
         }
         return all;
     }
+    /// Whether its name still leads to it.
+    [[nodiscard]] bool is_there(const queue_type& q) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = names_.find(q.name());
+        return it != names_.end() && it->second.get() == &q;
+    }
+    [[nodiscard]] bool is_there(const log_type& l) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = logs_.find(l.name());
+        return it != logs_.end() && it->second.get() == &l;
+    }
+
+    // Exchanges, which share the names as well; in detail/exchanges.hpp
+
+    [[nodiscard]] exchange_table<Runtime>& exchanges() noexcept { return bindings_; }
+    /// Opens or creates. Errors: `closed`, `type_mismatch`, `options_mismatch`, as `declare`.
+    [[nodiscard]] std::shared_ptr<exchange_core<Runtime>> open_exchange(
+        std::string_view name,
+        message_type type,
+        exchange_type kind,
+        const exchange_options& o,
+        failure& failed);
+    [[nodiscard]] std::shared_ptr<exchange_core<Runtime>>
+    find_exchange(std::string_view name) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = exchanges_.find(name);
+        return it == exchanges_.end() ? nullptr : it->second;
+    }
+    void remove_exchange(std::string_view name, bool if_unused, error_code& ec);
+    /// Sorted by name.
+    [[nodiscard]] std::vector<std::shared_ptr<exchange_core<Runtime>>> all_exchanges() const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::shared_ptr<exchange_core<Runtime>>> all;
+        for (const auto& [name, x] : exchanges_) {
+            all.push_back(x);
+        }
+        return all;
+    }
+
     /// A number that no queue, log, group or reader of this broker has.
     [[nodiscard]] std::uint64_t take_number() {
         std::lock_guard guard{names_mutex_};
@@ -496,9 +508,12 @@ public:
     void forget_all() {
         std::map<std::string, std::shared_ptr<queue_type>, std::less<>> gone;
         std::map<std::string, std::shared_ptr<log_type>, std::less<>> gone_logs;
+        std::map<std::string, std::shared_ptr<exchange_core<Runtime>>, std::less<>> gone_exchanges;
+        bindings_.clear();
         {
             std::lock_guard guard{names_mutex_};
             gone.swap(names_);
+            gone_exchanges.swap(exchanges_);
             gone_logs.swap(logs_);
             kept_as_.clear();
         }
@@ -601,6 +616,24 @@ private:
     [[nodiscard]] static failure
     mismatch(queue_type& have, message_type type, const queue_options* options);
 
+    /// What has that name and is no queue. With the names lock held, as the next.
+    [[nodiscard]] std::string_view other_shape(std::string_view name) const {
+        return logs_.contains(name) ? "a log" : exchanges_.contains(name) ? "an exchange" : "";
+    }
+    [[nodiscard]] std::string_view shape_of(std::string_view name) const {
+        return names_.contains(name) || unopened_.contains(name) ? "a queue" : other_shape(name);
+    }
+    [[nodiscard]] static failure
+    is_another_shape(std::string_view name, std::string_view is, std::string_view wanted) {
+        std::string what = "'" + std::string{name} + "' is ";
+        what += is;
+        what += ", and not ";
+        return {errc::type_mismatch, what += wanted};
+    }
+    /// Exchanges and their alternates must have one type.
+    [[nodiscard]] failure
+    check_alternates(std::string_view name, message_type type, const exchange_options& o) const;
+
     [[nodiscard]] failure
     check_dead_letter(std::string_view name, message_type type, const queue_options& wanted) const {
         if (wanted.dead_letter.is_discard()) {
@@ -612,11 +645,11 @@ private:
             f.what = "the dead-letter queue of '" + std::string{name} + "': " + f.what;
             return f;
         }
-        if (logs_.contains(target)) {
+        if (const auto what = other_shape(target); !what.empty()) {
             return {
                 errc::type_mismatch,
                 "queue '" + std::string{name} + "' sends dead letters to '" + target +
-                    "', which is a log"};
+                    "', which is " + std::string{what}};
         }
         const auto it = names_.find(target);
         const auto kept = unopened_.find(target);
@@ -657,8 +690,8 @@ private:
             failed = {errc::closed, "the broker is closed"};
             return nullptr;
         }
-        if (logs_.contains(name)) {
-            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a log, and not a queue"};
+        if (const auto what = other_shape(name); !what.empty()) {
+            failed = is_another_shape(name, what, "a queue");
             return nullptr;
         }
         if (const auto it = names_.find(name); it != names_.end()) {
@@ -743,12 +776,14 @@ private:
     mutable typename Runtime::mutex names_mutex_{};
     std::map<std::string, std::shared_ptr<queue_type>, std::less<>> names_{};
     std::map<std::string, std::shared_ptr<log_type>, std::less<>> logs_{};
+    std::map<std::string, std::shared_ptr<exchange_core<Runtime>>, std::less<>> exchanges_{};
     std::uint64_t queues_made_ = 0; ///< And logs, and their groups and readers.
     dead_letter_target default_dead_letter_{};
     bool closed_ = false;
     storage::kept_state kept_; ///< Queues of an earlier broker, until somebody opens them.
     std::map<std::string, std::uint64_t, std::less<>> unopened_{};
     std::map<std::uint64_t, std::shared_ptr<queue_type>> kept_as_{}; ///< Those that are open.
+    exchange_table<Runtime> bindings_{};
     journal_upkeep<broker_core> upkeep_;
 
     typename Runtime::mutex due_mutex_{};
