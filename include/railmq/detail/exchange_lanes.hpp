@@ -131,6 +131,10 @@ private:
         r.queues.clear();
         r.logs.clear();
         r.result = table().route(*this, key, headers);
+        if (const errc why = base::exchange->closed();
+            r.result == errc::not_found && why != errc{}) {
+            r.result = why;
+        }
         r.by_alternate = base::routes.by_alternate();
         for (const core::destination d : base::routes.destinations()) {
             (d.kind == core::destination_kind::queue ? r.queues : r.logs).push_back(find(d.id));
