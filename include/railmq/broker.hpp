@@ -186,7 +186,7 @@ public:
             ec = errc::not_found;
         } else {
             gone->close(errc::not_found);
-            core().exchanges().forget(gone.get());
+            core().forget_bindings(*gone);
         }
     }
     void delete_log(std::string_view name) {
@@ -234,11 +234,7 @@ public:
     }
     /// The names of all exchanges, sorted.
     [[nodiscard]] std::vector<std::string> exchange_names() const {
-        std::vector<std::string> all;
-        for (const auto& x : core().all_exchanges()) {
-            all.push_back(x->name());
-        }
-        return all;
+        return core().exchange_names();
     }
 
     /// Begins a transaction: sends and acknowledgements that happen together or not at all.
@@ -437,7 +433,13 @@ std::optional<basic_exchange<T, Runtime>>
 basic_broker<Runtime>::find_exchange(std::string_view name) const {
     auto x = core().find_exchange(name);
     if (x == nullptr) {
-        return std::nullopt;
+        const auto kept = core().unopened_exchange(name);
+        if (!kept) {
+            return std::nullopt;
+        }
+        failure f;
+        x = core().open_exchange(name, detail::message_type_of<T>(), kept->type, kept->options, f);
+        require(f);
     }
     if (!(x->type() == detail::message_type_of<T>())) {
         throw system_error(
@@ -467,7 +469,7 @@ void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, 
         return;
     }
     (void)core().remove(name);
-    core().exchanges().forget(q.get());
+    core().forget_bindings(*q);
     if (q->is_kept()) {
         q->locked([&](auto&, time_point, auto&) {
             core().write_deleted(q->kept().number(), ec);

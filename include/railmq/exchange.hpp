@@ -15,6 +15,7 @@
 #include <railmq/model/stats.hpp>
 #include <railmq/queue.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -165,26 +166,48 @@ private:
         }
         return *h.core_;
     }
+    /// Waits until what the journal says is as safe as the broker's sends.
+    void confirm(std::uint64_t record) const {
+        auto& b = core_->broker();
+        error_code ec;
+        if (record != 0 && b.confirm(record, b.options().durability, ec)) {
+            b.template use_async_timer<detail::wake_up_timer<Runtime>>();
+        }
+        require(ec ? failure{ec, "a binding of exchange '" + core_->name() + "'"} : failure{});
+    }
     template <class Handle>
     void bind_to(const Handle& to, std::string_view key, const binding_arguments& a) const {
         const std::string& its_name = of_this_broker(to).name();
         const target t = target_of(to);
-        require(table().bind(core(), t, its_name, key, a, [&] {
+        std::uint64_t record = 0;
+        const auto is_there = [&] {
             const auto& b = core_->broker();
             return t.queue != nullptr ? b.is_there(*t.queue) : b.is_there(*t.log);
-        }));
+        };
+        require(table().bind(core(), t, its_name, key, a, is_there, record));
+        confirm(record);
     }
     void bind_to(const basic_exchange& to, std::string_view key, const binding_arguments& a) const {
-        require(table().bind(core(), of_this_broker(to), key, a));
+        std::uint64_t record = 0;
+        require(table().bind(core(), of_this_broker(to), key, a, record));
+        confirm(record);
     }
     template <class Handle>
     bool unbind_from(const Handle& to, std::string_view key, const binding_arguments& a) const {
         (void)of_this_broker(to);
-        return table().unbind(core(), target_of(to), key, a);
+        std::uint64_t record = 0;
+        bool removed = false;
+        require(table().unbind(core(), target_of(to), key, a, removed, record));
+        confirm(record);
+        return removed;
     }
     bool
     unbind_from(const basic_exchange& to, std::string_view key, const binding_arguments& a) const {
-        return table().unbind(core(), of_this_broker(to), key, a);
+        std::uint64_t record = 0;
+        bool removed = false;
+        require(table().unbind(core(), of_this_broker(to), key, a, removed, record));
+        confirm(record);
+        return removed;
     }
 
     std::shared_ptr<core_type> core_{};

@@ -4,6 +4,7 @@
 /// All of RailMQ but its optional parts. Start reading at broker.hpp.
 
 #include <railmq/broker.hpp>
+#include <railmq/broker_options.hpp>
 #include <railmq/bytes.hpp>
 #include <railmq/config.hpp>
 #include <railmq/consumer.hpp>

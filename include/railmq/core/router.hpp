@@ -68,6 +68,12 @@ public:
         return table_.slot_of(d) != no_number;
     }
 
+    /// Whether bindings lead from that exchange. Cost: O(1).
+    [[nodiscard]] bool is_used(std::uint32_t id) const noexcept {
+        const std::uint32_t slot = table_.slot_of(destination::exchange(id));
+        return slot != no_number && !exchanges_[slot]->bundles.empty();
+    }
+
     /// The number of the exchange of that name, `no_number` if there is none. Cost: O(1).
     [[nodiscard]] std::uint32_t find(std::string_view name) const noexcept {
         const auto found = names_.find(name);

@@ -42,7 +42,6 @@ public:
     struct endpoint final : exchange_leftover {
         basic_producer<T, Runtime> queue{};
         basic_log_producer<T, Runtime> log{};
-        const void* address = nullptr;
         const std::string* name = nullptr;
         std::uint64_t number = 0; ///< Of a queue: in the order in which they were made.
     };
@@ -154,7 +153,6 @@ private:
         if (endpoints_[id] == nullptr) {
             auto made = std::make_unique<endpoint>();
             const auto& to = table().target_of(id);
-            made->address = to.address();
             if (to.queue != nullptr) {
                 made->queue = basic_producer<T, Runtime>{to.queue, options};
                 made->name = &to.queue->name();

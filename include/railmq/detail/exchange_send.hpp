@@ -88,7 +88,7 @@ public:
             const error_code ec =
                 way_.logs.empty() && way_.queues.size() == 1 ? send_to_one(out) : send_to_all(out);
             if (gone_ != nullptr) {
-                lanes_.table().forget(gone_->address); // who deletes it is about to say so
+                forget_gone(); // who deletes it is about to do the same
                 look_again();
             } else if (full_ != nullptr) {
                 if (const errc why = wait_for_room(*full_->queue.queue_, patience); why != errc{}) {
@@ -110,6 +110,13 @@ private:
     /// Copies are made in the places themselves, since nothing can fail.
     static constexpr bool copies_in_place = std::is_nothrow_copy_constructible_v<T>;
 
+    void forget_gone() {
+        if (gone_->queue.queue_ != nullptr) {
+            owner_.forget_bindings(*gone_->queue.queue_);
+        } else {
+            owner_.forget_bindings(*gone_->log.log_);
+        }
+    }
     void look_again() {
         lanes_.renew(
             way_,

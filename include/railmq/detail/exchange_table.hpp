@@ -9,16 +9,22 @@
 #include <railmq/model/errc.hpp>
 #include <railmq/model/exchange_options.hpp>
 #include <railmq/model/stats.hpp>
+#include <railmq/storage/broker_journal.hpp>
+#include <railmq/storage/entries.hpp>
+#include <railmq/storage/exchange_entries.hpp>
 
 #include <boost/intrusive/list.hpp>
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace railmq::detail {
 
@@ -82,13 +88,15 @@ public:
         message_type type,
         exchange_type kind,
         exchange_options options,
-        std::uint32_t id)
+        std::uint32_t id,
+        std::uint64_t kept_as)
         : broker_{std::move(broker)}
         , name_{std::move(name)}
         , type_{type}
         , kind_{kind}
         , options_{std::move(options)}
-        , id_{id} {}
+        , id_{id}
+        , kept_as_{kept_as} {}
     exchange_core(const exchange_core&) = delete;
     exchange_core& operator=(const exchange_core&) = delete;
 
@@ -99,6 +107,10 @@ public:
     [[nodiscard]] const exchange_options& options() const noexcept { return options_; }
     /// Its number in the router.
     [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
+    /// Its number in the broker's journal, 0 if there is none.
+    [[nodiscard]] std::uint64_t kept_as() const noexcept { return kept_as_; }
+    /// What the journal has of its bindings. With the bindings lock held.
+    [[nodiscard]] storage::kept_bindings& kept() noexcept { return kept_; }
 
     /// From now on everything reports `why`.
     void close(errc why) noexcept {
@@ -118,6 +130,8 @@ private:
     const exchange_type kind_;
     const exchange_options options_;
     const std::uint32_t id_;
+    const std::uint64_t kept_as_;
+    storage::kept_bindings kept_{};
     typename Runtime::template atomic<int> closed_{0};
     exchange_stats ended_{}; ///< With the bindings lock held.
 };
@@ -173,7 +187,9 @@ public:
         }
     };
 
-    exchange_table() = default;
+    /// `journal`: where bindings are kept, or null.
+    explicit exchange_table(storage::broker_journal* journal) noexcept
+        : journal_{journal} {}
     exchange_table(const exchange_table&) = delete;
     exchange_table& operator=(const exchange_table&) = delete;
 
@@ -213,113 +229,154 @@ public:
         const quiet all{*this, none};
         return router_.declare(name, kind, o);
     }
+    /// Within `locked`. Says something in the journal, which there is. Errors: of the journal.
+    template <class Write>
+    [[nodiscard]] failure append(Write&& write, std::uint64_t& record) {
+        std::vector<std::byte> bytes;
+        storage::entry_writer w{bytes, journal_->wall()};
+        write(w);
+        storage::record_location at;
+        error_code ec;
+        if (journal_->port().has_room(bytes.size(), ec)) {
+            record = journal_->append(bytes, at, ec);
+        }
+        return ec ? failure{ec, "the binding cannot be kept"} : failure{};
+    }
     /// Within `locked`. It was declared this moment, and has no bindings.
     void withdraw(std::uint32_t id) noexcept {
         exchange_leftovers none;
         const quiet all{*this, none};
         (void)router_.erase(id);
     }
-    /// Removes an exchange and the bindings from and to it, and calls `gone()` while nobody can
-    /// make it again. Errors: as `router::erase`.
-    template <class Gone>
-    [[nodiscard]] error_code erase(const exchange_core<Runtime>& x, bool if_unused, Gone&& gone) {
+    /// Removes an exchange and the bindings from and to it. First `going()` is called, while nobody
+    /// can make it again; if it reports an error nothing happens. Errors: as `router::erase`.
+    template <class Going>
+    [[nodiscard]] error_code erase(const exchange_core<Runtime>& x, bool if_unused, Going&& going) {
         exchange_leftovers left;
         std::lock_guard guard{mutex_};
-        const quiet all{*this, left};
-        if (const error_code ec = router_.erase(x.id(), if_unused)) {
+        if (x.closed() != errc{}) {
+            return errc::not_found;
+        }
+        if (if_unused && router_.is_used(x.id())) {
+            return errc::in_use;
+        }
+        if (const error_code ec = going()) {
             return ec;
         }
+        const quiet all{*this, left};
+        (void)router_.erase(x.id());
         for (std::uint32_t id = 0; id < targets_.numbers(); ++id) {
             if (targets_[id].address() != nullptr) {
                 drop_if_unbound(id);
             }
         }
-        gone();
         return {};
     }
 
     /// Binds a queue or log to an exchange; `exists()` is asked once nobody can remove it without
-    /// being seen. Errors: `not_found`, when it does not exist; as `router::bind`.
+    /// being seen. `record` is the one that says so in the journal, or 0. Errors: `not_found`, when
+    /// it does not exist; as `router::bind`; of the journal.
     template <class Exists>
     [[nodiscard]] failure bind(
-        const exchange_core<Runtime>& from,
+        exchange_core<Runtime>& from,
         const target& to,
         std::string_view name,
         std::string_view key,
         const binding_arguments& arguments,
-        Exists&& exists) {
+        Exists&& exists,
+        std::uint64_t& record) {
         exchange_leftovers gone;
         std::lock_guard guard{mutex_};
         if (!exists()) {
             return {errc::not_found, "'" + std::string{name} + "' does not exist any more"};
         }
         const quiet all{*this, gone};
-        const auto known = ids_.find(to.address());
-        std::uint32_t id = core::no_number;
-        if (known != ids_.end()) {
-            id = known->second;
-        } else {
-            ids_.emplace(to.address(), targets_.next());
-            id = targets_.take();
-            targets_[id] = to;
-        }
-        failure f;
-        try {
-            f = router_.bind(from.id(), where(to, id), key, arguments, core::stable_hash(name));
-        } catch (...) {
-            drop_if_unbound(id);
-            throw;
-        }
-        if (f) {
-            drop_if_unbound(id);
-        }
-        return f;
+        return bind_target(from, to, name, key, arguments, true, record);
     }
     [[nodiscard]] failure bind(
-        const exchange_core<Runtime>& from,
+        exchange_core<Runtime>& from,
         const exchange_core<Runtime>& to,
         std::string_view key,
-        const binding_arguments& arguments) {
-        exchange_leftovers gone;
-        std::lock_guard guard{mutex_};
-        const quiet all{*this, gone};
-        return router_.bind(from.id(), core::destination::exchange(to.id()), key, arguments);
-    }
-
-    /// False: there was no such binding.
-    bool unbind(
-        const exchange_core<Runtime>& from,
-        const target& to,
-        std::string_view key,
-        const binding_arguments& arguments) {
-        exchange_leftovers gone;
-        std::lock_guard guard{mutex_};
-        const auto known = ids_.find(to.address());
-        if (known == ids_.end()) {
-            return false;
-        }
-        const std::uint32_t id = known->second;
-        const quiet all{*this, gone};
-        const bool removed = !router_.unbind(from.id(), where(to, id), key, arguments);
-        drop_if_unbound(id);
-        return removed;
-    }
-    bool unbind(
-        const exchange_core<Runtime>& from,
-        const exchange_core<Runtime>& to,
-        std::string_view key,
-        const binding_arguments& arguments) {
+        const binding_arguments& arguments,
+        std::uint64_t& record) {
         exchange_leftovers gone;
         std::lock_guard guard{mutex_};
         const quiet all{*this, gone};
         const auto d = core::destination::exchange(to.id());
-        return !router_.unbind(from.id(), d, key, arguments);
+        const storage::kept_destination kept{d.kind, to.kept_as()};
+        return bind_kept(from, d, kept, key, arguments, 0, record);
+    }
+    /// Within `locked`. The journal says so already.
+    [[nodiscard]] failure bind_again(
+        exchange_core<Runtime>& from,
+        const target& to,
+        std::string_view name,
+        const storage::binding_definition& b) {
+        exchange_leftovers none;
+        const quiet all{*this, none};
+        std::uint64_t record = 0;
+        return bind_target(from, to, name, b.key, b.arguments, false, record);
+    }
+    [[nodiscard]] failure bind_again(
+        exchange_core<Runtime>& from,
+        const exchange_core<Runtime>& to,
+        const storage::binding_definition& b) {
+        exchange_leftovers none;
+        const quiet all{*this, none};
+        const auto d = core::destination::exchange(to.id());
+        return router_.bind(from.id(), d, b.key, b.arguments);
     }
 
-    /// Removes all bindings to a queue or log, if there are any.
-    void forget(const void* queue_or_log) noexcept {
+    /// `removed`: there was such a binding. Errors: of the journal.
+    [[nodiscard]] failure unbind(
+        exchange_core<Runtime>& from,
+        const target& to,
+        std::string_view key,
+        const binding_arguments& arguments,
+        bool& removed,
+        std::uint64_t& record) {
         exchange_leftovers gone;
         std::lock_guard guard{mutex_};
+        const auto known = ids_.find(to.address());
+        if (known == ids_.end()) {
+            return {};
+        }
+        const std::uint32_t id = known->second;
+        const quiet all{*this, gone};
+        failure f = unbind_kept(
+            from,
+            where(to, id),
+            kept_destination_of(to),
+            key,
+            arguments,
+            core::stable_hash(name_of(to)),
+            removed,
+            record);
+        drop_if_unbound(id);
+        return f;
+    }
+    [[nodiscard]] failure unbind(
+        exchange_core<Runtime>& from,
+        const exchange_core<Runtime>& to,
+        std::string_view key,
+        const binding_arguments& arguments,
+        bool& removed,
+        std::uint64_t& record) {
+        exchange_leftovers gone;
+        std::lock_guard guard{mutex_};
+        const quiet all{*this, gone};
+        const auto d = core::destination::exchange(to.id());
+        const storage::kept_destination kept{d.kind, to.kept_as()};
+        return unbind_kept(from, d, kept, key, arguments, 0, removed, record);
+    }
+
+    /// Removes all bindings to a queue or log, if there are any; `also()` is called before, with
+    /// the lock held.
+    template <class Also>
+    void forget(const void* queue_or_log, Also&& also) {
+        exchange_leftovers gone;
+        std::lock_guard guard{mutex_};
+        also();
         const auto known = ids_.find(queue_or_log);
         if (known == ids_.end()) {
             return;
@@ -394,6 +451,114 @@ private:
         exchange_leftovers& gone_;
     };
 
+    // With the lock held, and nobody routing
+
+    [[nodiscard]] failure bind_target(
+        exchange_core<Runtime>& from,
+        const target& to,
+        std::string_view name,
+        std::string_view key,
+        const binding_arguments& arguments,
+        bool is_kept,
+        std::uint64_t& record) {
+        const auto known = ids_.find(to.address());
+        std::uint32_t id = core::no_number;
+        if (known != ids_.end()) {
+            id = known->second;
+        } else {
+            ids_.emplace(to.address(), targets_.next());
+            id = targets_.take();
+            targets_[id] = to;
+        }
+        failure f;
+        try {
+            const auto d = where(to, id);
+            const std::uint64_t identity = core::stable_hash(name);
+            f = is_kept
+                    ? bind_kept(from, d, kept_destination_of(to), key, arguments, identity, record)
+                    : router_.bind(from.id(), d, key, arguments, identity);
+        } catch (...) {
+            drop_if_unbound(id);
+            throw;
+        }
+        if (f) {
+            drop_if_unbound(id);
+        }
+        return f;
+    }
+    /// Binds, and says so in the journal, or neither.
+    [[nodiscard]] failure bind_kept(
+        exchange_core<Runtime>& from,
+        core::destination to,
+        storage::kept_destination kept,
+        std::string_view key,
+        const binding_arguments& arguments,
+        std::uint64_t identity,
+        std::uint64_t& record) {
+        const std::size_t before = router_.bindings();
+        failure f = router_.bind(from.id(), to, key, arguments, identity);
+        if (f || journal_ == nullptr) {
+            return f;
+        }
+        const bool is_new = router_.bindings() != before;
+        auto b = storage::make_binding(from.kept_as(), from.kind(), kept, key, arguments);
+        const std::uint32_t weight = from.kept_.weight_of(b);
+        const auto undo = [&] {
+            if (is_new) {
+                (void)router_.unbind(from.id(), to, key, arguments);
+                from.kept_.erase(b);
+            } else {
+                b.arguments.weight = weight;
+                from.kept_.put(b);
+                (void)router_.bind(from.id(), to, key, b.arguments, identity);
+            }
+        };
+        try {
+            from.kept_.put(b);
+            f = append([&](storage::entry_writer& w) { w.bound(b); }, record);
+        } catch (...) {
+            undo();
+            throw;
+        }
+        if (f) {
+            undo();
+        }
+        return f;
+    }
+    [[nodiscard]] failure unbind_kept(
+        exchange_core<Runtime>& from,
+        core::destination to,
+        storage::kept_destination kept,
+        std::string_view key,
+        const binding_arguments& arguments,
+        std::uint64_t identity,
+        bool& removed,
+        std::uint64_t& record) {
+        removed = !router_.unbind(from.id(), to, key, arguments);
+        if (!removed || journal_ == nullptr) {
+            return {};
+        }
+        auto b = storage::make_binding(from.kept_as(), from.kind(), kept, key, arguments);
+        b.arguments.weight = std::max(from.kept_.weight_of(b), std::uint32_t{1});
+        failure f = append([&](storage::entry_writer& w) { w.unbound(b); }, record);
+        if (f) {
+            removed = false;
+            (void)router_.bind(from.id(), to, key, b.arguments, identity);
+        } else {
+            from.kept_.erase(b);
+        }
+        return f;
+    }
+    [[nodiscard]] storage::kept_destination kept_destination_of(const target& t) const {
+        return journal_ != nullptr && t.queue != nullptr
+                   ? storage::
+                         kept_destination{core::destination_kind::queue, t.queue->kept().number()}
+                   : storage::kept_destination{};
+    }
+    [[nodiscard]] static const std::string& name_of(const target& t) noexcept {
+        return t.queue != nullptr ? t.queue->name() : t.log->name();
+    }
+
     [[nodiscard]] static core::destination where(const target& t, std::uint32_t id) noexcept {
         return t.queue != nullptr ? core::destination::queue(id) : core::destination::log(id);
     }
@@ -425,6 +590,7 @@ private:
         to.by_alternate += s.by_alternate;
     }
 
+    storage::broker_journal* journal_;
     typename Runtime::mutex mutex_{};
     core::router router_{};
     core::numbered<target> targets_{};
