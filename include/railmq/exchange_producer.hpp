@@ -224,7 +224,7 @@ exchange_receipt basic_exchange_producer<T, Runtime>::send_unconfirmed(
         ec = why;
         return out;
     }
-    const auto lanes = lanes_; // a handler may assign to this producer meanwhile
+    lanes_type& lanes = *lanes_;
     struct turn {
         lanes_type& lanes;
         std::unique_ptr<typename lanes_type::route> way;
@@ -250,15 +250,13 @@ exchange_receipt basic_exchange_producer<T, Runtime>::send_unconfirmed(
     bool is_lost = false;
     {
         turn t{
-            *lanes,
-            key,
-            props != nullptr ? core::header_span{props->headers} : core::header_span{}};
+            lanes, key, props != nullptr ? core::header_span{props->headers} : core::header_span{}};
         ec = t.way->result;
         if (!ec) {
             ec = send_along(std::forward<U>(value), props, limit, record, *t.way, out);
         }
         is_lost = ec == errc::unroutable;
-        const bool is_returned = is_lost && lanes->options.mandatory;
+        const bool is_returned = is_lost && lanes.options.mandatory;
         t.counted.published = !ec || (is_lost && !is_returned) ? 1 : 0;
         t.counted.routed = out.routed;
         t.counted.rejected = out.rejected_by.size();

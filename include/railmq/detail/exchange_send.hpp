@@ -77,11 +77,6 @@ public:
     /// nobody else took it; `invalid_argument` when it cannot be copied, and would have to be.
     /// After an error value and properties are as they were. What a copy throws is passed on.
     [[nodiscard]] error_code run(exchange_receipt& out) {
-        patience<Runtime> patience{
-            owner_.clock(),
-            limit_ != time_point::min() && !in_handler_ ? owner_.options().park_after
-                                                        : duration::zero(),
-            limit_};
         for (;;) {
             out = {};
             gone_ = full_ = nullptr;
@@ -91,7 +86,7 @@ public:
                 forget_gone(); // who deletes it is about to do the same
                 look_again();
             } else if (full_ != nullptr) {
-                if (const errc why = wait_for_room(*full_->queue.queue_, patience); why != errc{}) {
+                if (const errc why = wait_for_room(*full_->queue.queue_); why != errc{}) {
                     full_->queue.queue_->count_refused(why);
                     return why;
                 }
@@ -477,7 +472,7 @@ private:
 
     /// Waits until there may be room in `q`. Errors: `queue_full` when it is not to wait,
     /// `would_deadlock`, `timed_out`.
-    [[nodiscard]] errc wait_for_room(queue_type& q, patience<Runtime>& patience) {
+    [[nodiscard]] errc wait_for_room(queue_type& q) {
         if (limit_ == time_point::min()) {
             return errc::queue_full;
         }
@@ -486,8 +481,11 @@ private:
         }
         owed_.pay();
         has_waited_ = true;
-        if (!patience.is_over()) {
-            while (patience.wait() && !patience.is_turn_to_look()) {
+        if (!patience_) {
+            patience_.emplace(owner_.clock(), owner_.options().park_after, limit_);
+        }
+        if (!patience_->is_over()) {
+            while (patience_->wait() && !patience_->is_turn_to_look()) {
             }
             return errc{};
         }
@@ -527,6 +525,7 @@ private:
     endpoint* full_ = nullptr; ///< It has no room, and its policy is to wait.
     endpoint* gone_ = nullptr; ///< It was deleted a moment ago.
     debt owed_{};
+    std::optional<patience<Runtime>> patience_{};
     bool has_waited_ = false;
     bool has_encoded_ = false;
     std::vector<std::byte> encoded_{};
