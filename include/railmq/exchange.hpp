@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,7 +71,8 @@ public:
     ///
     /// Errors, after which nothing is bound: `not_found`, when either end was deleted;
     /// `invalid_argument`, for one of another broker, a key of more than 255 bytes, or arguments
-    /// that the type does not have; `closed`.
+    /// that the type does not have; `closed`; `no_space`, `journal_failed` of a journal that failed
+    /// before. `journal_failed` may also mean that it is bound, and not known to be kept.
     void
     bind(const queue_type& to, std::string_view key = {}, const binding_arguments& a = {}) const {
         bind_to(to, key, a);
@@ -170,8 +172,12 @@ private:
     void confirm(std::uint64_t record) const {
         auto& b = core_->broker();
         error_code ec;
-        if (record != 0 && b.confirm(record, b.options().durability, ec)) {
-            b.template use_async_timer<detail::wake_up_timer<Runtime>>();
+        try {
+            if (record != 0 && b.confirm(record, b.options().durability, ec)) {
+                b.template use_async_timer<detail::wake_up_timer<Runtime>>();
+            }
+        } catch (const std::bad_alloc&) {
+            ec = errc::journal_failed; // it is bound, and nobody knows more
         }
         require(ec ? failure{ec, "a binding of exchange '" + core_->name() + "'"} : failure{});
     }

@@ -72,6 +72,11 @@ public:
         , in_handler_{handler_of == &owner_} {}
     exchange_send(const exchange_send&) = delete;
     exchange_send& operator=(const exchange_send&) = delete;
+    ~exchange_send() {
+        if (has_encoded_) {
+            producer_type::spare_buffer() = std::move(encoded_); // for its room
+        }
+    }
 
     /// Errors: `unroutable`, when those that it was for are gone meanwhile; as the queue's, where
     /// nobody else took it; `invalid_argument` when it cannot be copied, and would have to be.
