@@ -1,31 +1,42 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What it costs to find out who gets a message, among 10, 1,000 and 100,000 bindings:
-// railmq::core::router against what one would write otherwise.
+// railmq::core::router against what one would write otherwise. And what it costs to get it there.
 //
 //     routing [--quick]
 //
-// One process, one thread. The contestants of a row take turns, round by round and in rotating
-// order, so that a busy machine hurts all of them alike; a cell is the median of the rounds. Read
-// the ratios rather than the nanoseconds.
+// One process, but for the fan-out one thread. The contestants of a row take turns, round by round
+// and in rotating order, so that a busy machine hurts all of them alike; a cell is the median of
+// the rounds. Read the ratios rather than the nanoseconds.
 //
 // `direct`: each binding has a key of its own, and messages have the keys of random bindings.
 // `topic`: patterns of four shapes, most of them with the number of a device, a few general ones.
 // The others keep a list of bindings and look at each (`linear scan`), or a
 // std::unordered_multimap from key to queue. They keep less than the router's promise: a queue that
 // is bound twice is found twice. Everybody must find the same number of queues for every message.
+//
+// `fan-out`: a message goes to 1, 4 and 64 queues and is taken out of each: an exchange, from which
+// it is leased and acknowledged, against what one writes by hand: a vector of deques, each with a
+// mutex, of shared pointers to one message, of which a reader takes all that is there at once. That
+// has no leases, no limits and no bindings that change. One thread publishes, another one reads.
 
 #include <railmq/core/router.hpp>
+#include <railmq/railmq.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -253,6 +264,189 @@ void row(const workload& w, std::size_t rounds, std::vector<contestant> all) {
     std::fflush(stdout);
 }
 
+// --- fan-out -------------------------------------------------------------------------------------
+
+struct reading {
+    std::uint64_t words[8];
+};
+
+constexpr std::size_t batch = 256;
+
+/// One thread publishes, another takes out of all queues; not more than some batches lie between
+/// them. Returns how many were taken.
+template <class Publish, class Take>
+std::size_t pass(std::size_t messages, std::size_t queues, Publish&& publish, Take&& take) {
+    std::atomic<std::size_t> taken{0};
+    std::thread reader{[&] {
+        for (std::size_t got = 0; got != messages * queues;) {
+            std::size_t some = 0;
+            for (std::size_t i = 0; i != queues; ++i) {
+                some += take(i);
+            }
+            if (some == 0) {
+                std::this_thread::yield();
+            }
+            got += some;
+            taken.store(got, std::memory_order_relaxed);
+        }
+    }};
+    for (std::size_t n = 0; n < messages; ++n) {
+        while (n % batch == 0 && n > 16 * batch + taken.load() / queues) {
+            std::this_thread::yield();
+        }
+        publish(n);
+    }
+    reader.join();
+    return taken;
+}
+
+template <class T>
+struct exchange_fan_out {
+    railmq::broker broker{};
+    railmq::exchange_producer<T> producer{};
+    std::vector<railmq::consumer<T>> consumers{};
+    std::vector<railmq::delivery<T>> taken{};
+    railmq::properties properties{};
+
+    exchange_fan_out(std::size_t queues, exchange_type type, std::string key) {
+        auto x = broker.exchange<T>("x", type);
+        for (std::size_t i = 0; i != queues; ++i) {
+            auto q = broker.queue<T>("q" + std::to_string(i));
+            x.bind(q, key);
+            consumers.push_back(q.consumer({.prefetch = batch}));
+        }
+        producer = x.producer();
+        properties.routing_key = std::move(key);
+    }
+    template <class Make>
+    std::size_t run(std::size_t messages, Make&& make) {
+        const auto publish = [&](std::size_t n) {
+            if (properties.routing_key.empty()) {
+                producer.send(make(n));
+            } else {
+                producer.send(make(n), properties);
+            }
+        };
+        const auto take = [&](std::size_t i) {
+            taken.clear();
+            consumers[i].receive_batch(taken, batch, std::chrono::seconds{0});
+            return railmq::ack_all(taken);
+        };
+        return pass(messages, consumers.size(), publish, take);
+    }
+};
+
+template <class T>
+struct locked_deques {
+    struct queue {
+        std::mutex mutex{};
+        std::deque<std::shared_ptr<const T>> messages{};
+    };
+    std::vector<std::unique_ptr<queue>> queues{};
+
+    explicit locked_deques(std::size_t count) {
+        for (std::size_t i = 0; i != count; ++i) {
+            queues.push_back(std::make_unique<queue>());
+        }
+    }
+    template <class Make>
+    std::size_t run(std::size_t messages, Make&& make) {
+        const auto publish = [&](std::size_t n) {
+            const auto message = std::make_shared<const T>(make(n));
+            for (auto& q : queues) {
+                const std::lock_guard guard{q->mutex};
+                q->messages.push_back(message);
+            }
+        };
+        std::deque<std::shared_ptr<const T>> taken;
+        const auto take = [&](std::size_t i) {
+            taken.clear();
+            {
+                const std::lock_guard guard{queues[i]->mutex};
+                taken.swap(queues[i]->messages);
+            }
+            std::size_t got = 0;
+            for (const auto& m : taken) {
+                got += m != nullptr ? 1 : 0;
+            }
+            return got;
+        };
+        return pass(messages, queues.size(), publish, take);
+    }
+};
+
+struct racer {
+    const char* name;
+    std::function<std::size_t(std::size_t)> run; // that many messages: how many were taken
+    std::vector<double> ns{};
+};
+
+void race(
+    const char* title, std::size_t queues, std::size_t rounds, bool quick, std::vector<racer> all) {
+    const std::size_t messages = (quick ? 64 : 512) * batch * 4 / (queues + 3);
+    for (std::size_t r = 0; r != rounds + 1; ++r) {
+        for (std::size_t i = 0; i != all.size(); ++i) {
+            racer& c = all[(i + r) % all.size()];
+            const auto from = std::chrono::steady_clock::now();
+            const std::size_t got = c.run(messages);
+            const std::chrono::duration<double, std::nano> took =
+                std::chrono::steady_clock::now() - from;
+            if (got != messages * queues) {
+                std::printf("%s: %zu of %zu\n", c.name, got, messages * queues);
+                std::exit(1);
+            }
+            if (r != 0) { // the first is to warm up
+                c.ns.push_back(took.count() / static_cast<double>(messages));
+            }
+        }
+    }
+    std::printf("fan-out of %s to %zu queues (%zu rounds)\n", title, queues, rounds);
+    for (const racer& c : all) {
+        const auto [low, high] = std::minmax_element(c.ns.begin(), c.ns.end());
+        std::printf(
+            "  %-24s %12.1f ns  [%10.1f .. %10.1f]  this/fanout %9.2f\n",
+            c.name,
+            median(c.ns),
+            *low,
+            *high,
+            median(c.ns) / median(all.front().ns));
+    }
+    std::fflush(stdout);
+}
+
+void fan_out(std::size_t queues, std::size_t rounds, bool quick) {
+    const auto number = [](std::size_t n) { return reading{{n, n, n, n, n, n, n, n}}; };
+    {
+        exchange_fan_out<reading> fanout{queues, exchange_type::fanout, ""};
+        exchange_fan_out<reading> topic{queues, exchange_type::topic, "site.1.temperature"};
+        locked_deques<reading> deques{queues};
+        race(
+            "64 bytes",
+            queues,
+            rounds,
+            quick,
+            {{"exchange, fanout", [&](std::size_t n) { return fanout.run(n, number); }, {}},
+             {"exchange, topic and key", [&](std::size_t n) { return topic.run(n, number); }, {}},
+             {"deques of shared_ptr", [&](std::size_t n) { return deques.run(n, number); }, {}}});
+    }
+    const std::string text(200, 'x');
+    exchange_fan_out<railmq::bytes> fanout{queues, exchange_type::fanout, ""};
+    locked_deques<std::string> deques{queues};
+    race(
+        "a text of 200 bytes",
+        queues,
+        rounds,
+        quick,
+        {{"exchange of bytes",
+          [&](std::size_t n) {
+              return fanout.run(n, [&](std::size_t) { return railmq::bytes{text}; });
+          },
+          {}},
+         {"deques of shared_ptr",
+          [&](std::size_t n) { return deques.run(n, [&](std::size_t) { return text; }); },
+          {}}});
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -282,5 +476,10 @@ int main(int argc, char** argv) {
             all.push_back({"linear scan", fewer, [&](const std::string& k) { return s.route(k); }});
             row(w, rounds, std::move(all));
         }
+    }
+    std::printf("\nns a message, in and out of all of its queues; a ratio above 1 is in favour of "
+                "the exchange\n");
+    for (const std::size_t queues : {std::size_t{1}, std::size_t{4}, std::size_t{64}}) {
+        fan_out(queues, rounds, quick);
     }
 }

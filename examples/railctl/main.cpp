@@ -38,7 +38,7 @@ using view_type = journal_view<posix_directory>;
 
 constexpr std::string_view usage = R"(usage: railctl COMMAND ...
 
-  list DIR                       the queues, and how many messages are in them
+  list DIR                       the queues, how many messages are in them, and the exchanges
   verify DIR [--progress]        checks every checksum of every file
   dump DIR QUEUE [--payloads] [--full] [--limit N]
                                  messages, with their payloads if asked for (256 bytes; or --full)
@@ -142,6 +142,43 @@ private:
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
+/// What a binding asks for.
+std::string text_of(const binding_definition& b) {
+    std::string all = b.key.empty() ? "" : "key '" + printable(b.key) + "'";
+    if (!b.arguments.headers.empty() || b.arguments.match != railmq::header_match::all) {
+        all += fmt::format("{} of", to_string(b.arguments.match));
+        for (const auto& h : b.arguments.headers) {
+            all += " '" + printable(h.name) + "'";
+            all += h.value ? "='" + printable(*h.value) + "'" : "";
+        }
+    }
+    return b.arguments.weight == 1 ? all : fmt::format("{}weight {}", all, b.arguments.weight);
+}
+
+void list_exchanges(kept_state& state) {
+    for (const auto& [number, x] : state.exchanges.all) {
+        const exchange_definition& d = x.definition;
+        fmt::print(
+            "exchange {}: {}, format {}{}\n",
+            printable(d.name),
+            to_string(d.type),
+            printable(d.format),
+            d.options.alternate.empty() ? "" : ", alternate " + printable(d.options.alternate));
+        x.bindings.for_each([&](const binding_definition& b) {
+            std::string to = "what is gone";
+            if (b.to.kind == railmq::core::destination_kind::queue) {
+                if (const auto q = state.queues.find(b.to.number); q != state.queues.end()) {
+                    to = "queue " + printable(q->second.definition.name);
+                }
+            } else if (const auto y = state.exchanges.all.find(b.to.number);
+                       y != state.exchanges.all.end()) {
+                to = "exchange " + printable(y->second.definition.name);
+            }
+            fmt::print("    to {} {}\n", to, text_of(b));
+        });
+    }
+}
+
 int list(const options& o) {
     recovery_report report;
     const auto view = open_view(o.argument(0), report);
@@ -189,6 +226,7 @@ int list(const options& o) {
             printable(q->definition.format),
             differences(q->definition.options));
     }
+    list_exchanges(view->state());
     return 0;
 }
 
@@ -465,6 +503,12 @@ int salvage_directory(const options& o) {
             q.messages,
             printable(q.name),
             q.is_nameless ? ", whose name and format are lost" : "");
+    }
+    if (report.exchanges != 0) {
+        fmt::print(
+            "saved {} exchange(s) with {} binding(s); nothing says which ones are lost\n",
+            report.exchanges,
+            report.bindings);
     }
     if (ec) {
         throw refusal{

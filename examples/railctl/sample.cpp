@@ -41,6 +41,10 @@ int main(int argc, char** argv) {
         consumer.try_receive()->reject("no milk\n\xe2\x80\xae");
         consumer.try_receive()->reject("no cups");
         const auto held = consumer.try_receive();
+        auto events = broker.exchange<std::string>(
+            "events", railmq::exchange_type::topic, {.alternate = "spare"});
+        events.bind(orders, "order.#");
+        events.bind(orders, "forged\x1b[2J");
         broker.sync();
         if (how == "hold") {
             std::puts("ready");

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/exchange_table.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_group.hpp>
 #include <railmq/detail/queue_core.hpp>
+#include <railmq/exchange.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/log.hpp>
+#include <railmq/model/exchange_options.hpp>
 #include <railmq/queue.hpp>
 #include <railmq/runtime/simulated.hpp>
 #include <railmq/runtime/threaded.hpp>
@@ -63,8 +66,8 @@ struct simulation_link<simulated> final : simulation::source {
 
 } // namespace detail
 
-/// A message broker inside this process: queues and logs by name, and the memory and time they
-/// share.
+/// A message broker inside this process: queues, logs and exchanges by name, and the memory and
+/// time they share.
 ///
 /// `railmq::broker` runs on the steady clock and any number of threads; `railmq::sim_broker` lives
 /// in a `simulation`. Any number of brokers can exist; they do not see each other. Handles made by
@@ -209,6 +212,44 @@ public:
     /// The names of all topics, sorted.
     [[nodiscard]] std::vector<std::string> topic_names() const { return core().log_names(true); }
 
+    /// Opens the exchange of that name, or makes it; an existing one must have been made with the
+    /// same type and options. Exchanges, queues and logs share their names.
+    ///
+    /// Throws `system_error`: `invalid_name`; `invalid_argument` for a type that there is not;
+    /// `type_mismatch`, when it has another `T`, or its alternate has, or it is a queue or a log;
+    /// `options_mismatch`, which says what differs; `closed`.
+    template <class T>
+    [[nodiscard]] basic_exchange<T, Runtime>
+    exchange(std::string_view name, exchange_type type, const exchange_options& o = {}) {
+        failure f;
+        auto x = core().open_exchange(name, detail::message_type_of<T>(), type, o, f);
+        require(f);
+        return basic_exchange<T, Runtime>{std::move(x)};
+    }
+    /// The exchange of that name if there is one, whatever its type and options. Throws
+    /// `type_mismatch` when it has another `T`.
+    template <class T>
+    [[nodiscard]] std::optional<basic_exchange<T, Runtime>>
+    find_exchange(std::string_view name) const;
+    /// Removes an exchange and the bindings from and to it; its handles report `not_found` from
+    /// then on. With `if_unused` it is refused, with `in_use`, while something is bound to it.
+    /// Errors: `not_found`.
+    void delete_exchange(std::string_view name, error_code& ec, bool if_unused = false) {
+        ec = {};
+        core().remove_exchange(name, if_unused, ec);
+    }
+    void delete_exchange(std::string_view name, bool if_unused = false) {
+        error_code ec;
+        delete_exchange(name, ec, if_unused);
+        if (ec) {
+            throw system_error(ec, "delete exchange '" + detail::printable(name) + "'");
+        }
+    }
+    /// The names of all exchanges, sorted.
+    [[nodiscard]] std::vector<std::string> exchange_names() const {
+        return core().exchange_names();
+    }
+
     /// Begins a transaction: sends and acknowledgements that happen together or not at all.
     [[nodiscard]] basic_transaction<Runtime> begin() {
         (void)core();
@@ -349,7 +390,9 @@ private:
         gone->close(errc::not_found);
         if (!core().remove_log(name, gone)) {
             ec = errc::not_found; // somebody else has
+            return;
         }
+        core().forget_bindings(*gone);
     }
     /// The log or topic of that name, made if it is missing.
     [[nodiscard]] std::shared_ptr<detail::log_core<Runtime>> open_log(
@@ -463,6 +506,28 @@ basic_broker<Runtime>::find_topic(std::string_view name) const {
 }
 
 template <class Runtime>
+template <class T>
+std::optional<basic_exchange<T, Runtime>>
+basic_broker<Runtime>::find_exchange(std::string_view name) const {
+    auto x = core().find_exchange(name);
+    if (x == nullptr) {
+        const auto kept = core().unopened_exchange(name);
+        if (!kept) {
+            return std::nullopt;
+        }
+        failure f;
+        x = core().open_exchange(name, detail::message_type_of<T>(), kept->type, kept->options, f);
+        require(f);
+    }
+    if (!(x->type() == detail::message_type_of<T>())) {
+        throw system_error(
+            make_error_code(errc::type_mismatch),
+            "exchange '" + x->name() + "' has messages of type " + std::string{x->type().name});
+    }
+    return basic_exchange<T, Runtime>{std::move(x)};
+}
+
+template <class Runtime>
 void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, bool force) {
     ec = {};
     auto q = core().find(name);
@@ -482,6 +547,7 @@ void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, 
         return;
     }
     (void)core().remove(name);
+    core().forget_bindings(*q);
     if (q->is_kept()) {
         q->locked([&](auto&, time_point, auto&) {
             core().write_deleted(q->kept().number(), ec);
@@ -502,6 +568,9 @@ std::uint64_t basic_broker<Runtime>::close() noexcept {
     }
     for (const auto& l : core_->logs()) {
         l->close(errc::closed);
+    }
+    for (const auto& x : core_->all_exchanges()) {
+        x->close(errc::closed);
     }
     std::uint64_t left = 0;
     for (const auto& q : *all) {

@@ -27,6 +27,10 @@ class basic_partitioned_log;
 template <class T, class Runtime = threaded>
 class basic_log_producer;
 template <class T, class Runtime = threaded>
+class basic_exchange;
+template <class T, class Runtime = threaded>
+class basic_exchange_producer;
+template <class T, class Runtime = threaded>
 class basic_log_consumer;
 template <class T, class Runtime = threaded>
 class basic_log_delivery;
@@ -54,6 +58,10 @@ using log_consumer = basic_log_consumer<T, threaded>;
 template <class T>
 using log_delivery = basic_log_delivery<T, threaded>;
 template <class T>
+using exchange = basic_exchange<T, threaded>;
+template <class T>
+using exchange_producer = basic_exchange_producer<T, threaded>;
+template <class T>
 using topic = basic_topic<T, threaded>;
 
 /// The same in a simulation.
@@ -77,6 +85,18 @@ using sim_log_consumer = basic_log_consumer<T, simulated>;
 template <class T>
 using sim_log_delivery = basic_log_delivery<T, simulated>;
 template <class T>
+using sim_exchange = basic_exchange<T, simulated>;
+template <class T>
+using sim_exchange_producer = basic_exchange_producer<T, simulated>;
+template <class T>
 using sim_topic = basic_topic<T, simulated>;
 
+namespace detail {
+
+template <class T, class Runtime>
+class exchange_lanes;
+template <class T, class Runtime>
+class exchange_send;
+
+} // namespace detail
 } // namespace railmq

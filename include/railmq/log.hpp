@@ -297,6 +297,8 @@ public:
 private:
     template <class>
     friend class basic_broker;
+    template <class, class>
+    friend class basic_exchange;
 
     explicit basic_partitioned_log(std::shared_ptr<core_type> core) noexcept
         : core_{std::move(core)} {}

@@ -134,6 +134,10 @@ private:
     friend class basic_partitioned_log;
     template <class, class>
     friend class basic_topic;
+    template <class, class>
+    friend class detail::exchange_lanes;
+    template <class, class>
+    friend class detail::exchange_send;
 
     /// What copies share with each other.
     struct shared_part {

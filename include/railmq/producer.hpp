@@ -184,6 +184,12 @@ private:
     friend class basic_queue;
     template <class>
     friend class basic_transaction;
+    template <class, class>
+    friend class basic_exchange_producer;
+    template <class, class>
+    friend class detail::exchange_lanes;
+    template <class, class>
+    friend class detail::exchange_send;
 
     basic_producer(std::shared_ptr<queue_type> q, producer_options o)
         : queue_{std::move(q)}
@@ -235,6 +241,13 @@ private:
     receipt send_unconfirmed(
         U&& value,
         std::unique_ptr<properties> props,
+        time_point limit,
+        std::uint64_t& record,
+        error_code& ec);
+    /// The same with a value that exists. After an error value and properties are as they were.
+    receipt send_held(
+        detail::movable_value<T>& held,
+        std::unique_ptr<properties>& props,
         time_point limit,
         std::uint64_t& record,
         error_code& ec);
@@ -436,6 +449,16 @@ receipt basic_producer<T, Runtime>::send_unconfirmed(
     }
     // A copy or a conversion that may throw happens before a place is claimed.
     detail::movable_value<T> held(std::forward<U>(value));
+    return send_held(held, props, limit, record, ec);
+}
+
+template <class T, class Runtime>
+receipt basic_producer<T, Runtime>::send_held(
+    detail::movable_value<T>& held,
+    std::unique_ptr<properties>& props,
+    time_point limit,
+    std::uint64_t& record,
+    error_code& ec) {
     if (payload_size<T>::of(held.ref()) > max_bytes_) {
         queue_->count_refused(errc::message_too_large);
         ec = errc::message_too_large;
@@ -559,6 +582,7 @@ receipt basic_producer<T, Runtime>::send_slow(
         }
     };
     if (!detail::block_until_served(*queue_, w, w.thread, limit, keep_books)) {
+        props = std::move(w.props);
         const errc why = limit == never ? errc::would_deadlock : errc::timed_out;
         queue_->count_refused(why);
         ec = why;
@@ -566,6 +590,7 @@ receipt basic_producer<T, Runtime>::send_slow(
     }
     ec = w.result;
     if (ec) {
+        props = std::move(w.props);
         return {};
     }
     record = w.record;

@@ -167,6 +167,8 @@ private:
     friend class basic_partitioned_log;
     template <class, class>
     friend class basic_topic;
+    template <class, class>
+    friend class basic_exchange;
 
     explicit basic_queue(std::shared_ptr<core_type> c) noexcept
         : core_{std::move(c)} {}

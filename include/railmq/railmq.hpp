@@ -4,10 +4,13 @@
 /// All of RailMQ but its optional parts. Start reading at broker.hpp.
 
 #include <railmq/broker.hpp>
+#include <railmq/broker_options.hpp>
 #include <railmq/bytes.hpp>
 #include <railmq/config.hpp>
 #include <railmq/consumer.hpp>
 #include <railmq/delivery.hpp>
+#include <railmq/exchange.hpp>
+#include <railmq/exchange_producer.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/log.hpp>
 #include <railmq/log_consumer.hpp>
@@ -17,6 +20,7 @@
 #include <railmq/model/codec.hpp>
 #include <railmq/model/death.hpp>
 #include <railmq/model/errc.hpp>
+#include <railmq/model/exchange_options.hpp>
 #include <railmq/model/group_options.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/log_handle_options.hpp>

@@ -254,6 +254,7 @@ errc basic_transaction<Runtime>::check(std::vector<share>& all) const {
         const auto in_queue = [&](const pending& p) { return p.queue == s.queue; };
         if (std::any_of(sends_.begin(), sends_.end(), in_queue)) {
             auto& m = s.queue->machine();
+            m.hold_sends();
             errc e = m.can_store(s.messages, s.bytes, m.is_waited_for());
             if (e == errc{}) {
                 e = m.reserve(s.messages);

@@ -54,6 +54,9 @@ before=$(sum_of shop)
 check "list after a crash" 0 "not closed" list shop
 check "list: how many" 0 "orders  *97  *1  *1  *0 " list shop
 check "list: options" 0 "max_length=1000" list shop
+check "list: exchanges" 0 "exchange events: topic.* alternate spare" list shop
+check "list: bindings" 0 "to queue orders key 'order.#'" list shop
+check "list: bindings from outside, escaped" 0 "key 'forged.x1b" list shop
 check "list after a good end" 0 "closed in good order" list closed
 check "verify" 0 "all is well" verify shop
 check "verify says how far it is, if asked" 0 "100.0 %" verify shop --progress
@@ -82,6 +85,7 @@ check "salvage" 1 "hurt is as it was" salvage hurt saved
 unchanged hurt "$before"
 check "salvaged: it is whole" 0 "all is well" verify saved
 check "salvaged: it can be read" 0 "orders" list saved
+check "salvaged: its exchanges, too" 0 "to queue orders key 'order.#'" list saved
 if "$sample" saved close > out 2> err; then echo "ok      salvaged: a broker opens it"; else fail "a broker cannot open it"; fi
 check "salvage never writes over a journal" 1 "already" salvage hurt closed
 

@@ -34,6 +34,10 @@ struct writing_visitor {
     void clock(railmq::time_point now) { w.clock(now); }
     void queue(const queue_definition& d) { w.queue(d); }
     void deleted(std::uint64_t q) { w.deleted(q); }
+    void exchange(const exchange_definition& d) { w.exchange(d); }
+    void exchange_gone(std::uint64_t x) { w.exchange_gone(x); }
+    void bound(const binding_definition& b) { w.bound(b); }
+    void unbound(const binding_definition& b) { w.unbound(b); }
     void stored(std::uint64_t q, const message_image& m, const stored_content& c) {
         w.stored(q, m, c);
     }

@@ -20,6 +20,7 @@
 #include <new>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ namespace {
 /// Requests for memory of the whole program, which has one thread.
 struct requests {
     std::int64_t alive = 0;
+    std::uint64_t made = 0;
     std::uint64_t left = 0; ///< Until one fails; 0: none does.
     bool lasts = false;
     bool has_failed = false;
@@ -60,6 +62,7 @@ struct requests {
         void* const p =
             std::aligned_alloc(align, (std::max<std::size_t>(size, 1) + align - 1) / align * align);
         alive += p != nullptr ? 1 : 0;
+        ++made;
         return p;
     }
     void put_back(void* p) noexcept {
@@ -315,6 +318,52 @@ attempt_apart(const scenario& s, bool durable, std::uint64_t nth, bool lasts) {
 
 using mark = const std::function<void()>&;
 
+void require(bool condition) {
+    if (!condition) {
+        throw std::logic_error{"that must not be"};
+    }
+}
+
+/// Publishes to two queues: both have it, or none has.
+void fan_out(world& w, const railmq::properties& props, mark begin, mark end) {
+    auto x = w.broker->exchange<std::string>("x", railmq::exchange_type::fanout);
+    auto one = w.queue();
+    auto two = w.broker->queue<std::string>("copies", one_try);
+    x.bind(one);
+    x.bind(two);
+    auto p = x.producer();
+    const auto before = one.stats().ready;
+    const std::string value = w.next();
+    bool is_sent = false;
+    begin();
+    try {
+        p.send(value, props);
+        is_sent = true;
+    } catch (const std::bad_alloc&) {       // NOLINT: as it should be
+    } catch (const railmq::system_error&) { // NOLINT
+    }
+    end();
+    require(one.stats().ready - before == two.stats().ready);
+    require(!is_sent || two.stats().ready == 1);
+    if (is_sent) {
+        w.sure.insert(value);
+    }
+    // And it goes on.
+    error_code ec;
+    const std::string next = w.next();
+    const bool goes_on = p.send(next, ec).routed == 2;
+    require(goes_on || w.is_durable); // its journal may have failed
+    if (goes_on) {
+        w.sure.insert(next);
+    }
+    if (w.is_durable) {
+        p = {};
+        w.kill_and_open();
+        two = w.broker->queue<std::string>("copies", one_try);
+        require(w.queue().stats().ready - before == two.stats().ready);
+    }
+}
+
 const std::vector<scenario>& scenarios() {
     static const std::vector<scenario> all{
         {"open",
@@ -483,6 +532,81 @@ const std::vector<scenario>& scenarios() {
              w.broker->delete_queue("q");
              end();
          }},
+        {"fan out", true, 0, [](world& w, mark begin, mark end) { fan_out(w, {}, begin, end); }},
+        {"fan out with properties",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             fan_out(w, {.headers = {{"name", std::string(50, 'v')}}}, begin, end);
+         }},
+        {"fan out, under locks",
+         true,
+         4,
+         [](world& w, mark begin, mark end) { fan_out(w, {.time_to_live = 1h}, begin, end); }},
+        {"bind",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             auto q = w.other();
+             bool is_bound = false;
+             bool is_known = true;
+             begin();
+             try {
+                 auto x = w.broker->exchange<std::string>("x", railmq::exchange_type::topic);
+                 x.bind(q, "a key that is too long to be stored in place.#");
+                 is_bound = true;
+             } catch (const std::bad_alloc&) {
+                 is_known = !w.is_durable; // it may have been while the journal was written
+             } catch (const railmq::system_error& e) {
+                 is_known = e.code() != errc::journal_failed;
+             }
+             end();
+             for (const bool again : {false, true}) {
+                 if (again) {
+                     w.kill_and_open();
+                     is_bound = is_bound && w.is_durable;
+                 }
+                 auto x = w.broker->exchange<std::string>("x", railmq::exchange_type::topic);
+                 const std::string value = w.next();
+                 const auto r = x.producer().send(
+                     value, {.routing_key = "a key that is too long to be stored in place.x"});
+                 if (is_known && (w.is_durable || !again)) {
+                     require(r.routed == (is_bound ? 1U : 0U));
+                 }
+             }
+         }},
+        {"unbind and delete",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             auto x = w.broker->exchange<std::string>("x", railmq::exchange_type::fanout);
+             auto y = w.broker->exchange<std::string>("y", railmq::exchange_type::fanout);
+             x.bind(w.other());
+             x.bind(y);
+             y.bind(w.queue());
+             auto p = x.producer();
+             const std::string value = w.next();
+             require(p.send(value).routed == 2);
+             w.other().purge();
+             w.sure.insert(value);
+             bool is_gone = false;
+             begin();
+             try {
+                 x.unbind(w.other());
+                 w.broker->delete_exchange("y");
+                 is_gone = true;
+             } catch (const std::bad_alloc&) {       // NOLINT: as it should be
+             } catch (const railmq::system_error&) { // NOLINT
+             }
+             end();
+             error_code ec;
+             const auto r = p.send("probe", ec);
+             require(!is_gone || r.routed == 0);
+             if (r.routed != 0) {
+                 w.tried.insert("probe");
+                 (void)w.other().purge();
+             }
+         }},
         {"upkeep",
          false,
          0,
@@ -562,4 +686,31 @@ TEST_CASE("out of memory: every request of every scenario may fail, once or for 
             }
         }
     }
+}
+
+TEST_CASE("a message without properties goes to several queues without asking for memory") {
+    railmq::broker broker{{.seed = 1}};
+    auto x = broker.exchange<int>("x", railmq::exchange_type::topic);
+    std::vector<railmq::consumer<int>> consumers;
+    for (const char* name : {"a", "b", "c", "d"}) {
+        auto q = broker.queue<int>(name);
+        x.bind(q, "#");
+        consumers.push_back(q.consumer());
+    }
+    auto p = x.producer();
+    std::uint64_t fewest = ~std::uint64_t{0};
+    for (int i = 0; i < 20; ++i) { // now and then a block is made
+        const std::uint64_t before = memory.made;
+        for (int n = 0; n < 10; ++n) {
+            p.send(n);
+        }
+        fewest = std::min(fewest, memory.made - before);
+        for (auto& c : consumers) {
+            while (auto d = c.try_receive()) {
+                d->ack();
+            }
+        }
+    }
+    CHECK(fewest == 0);
+    CHECK(x.stats().routed == 800);
 }

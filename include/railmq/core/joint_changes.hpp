@@ -2,12 +2,14 @@
 #pragma once
 
 #include <railmq/core/message_recovery.hpp>
+#include <railmq/core/waiters.hpp>
 #include <railmq/model/errc.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace railmq::core {
 
@@ -26,11 +28,16 @@ public:
 
     using base::base;
 
+    /// Until the queue is served, nobody stores anything without its lock: what is said here holds.
+    void hold_sends() noexcept { ring_.set_tail_gate(true); }
     /// Whether that many messages of so many bytes altogether could be stored now; whoever waits
-    /// for room comes first.
-    [[nodiscard]] errc
-    can_store(std::uint64_t messages, std::uint64_t bytes, bool is_waited_for) const noexcept {
-        if (closed_) {
+    /// for room comes first. A handler may still send while the queue is being drained.
+    [[nodiscard]] errc can_store(
+        std::uint64_t messages,
+        std::uint64_t bytes,
+        bool is_waited_for,
+        bool from_handler = false) const noexcept {
+        if (closed_ && !(from_handler && !aborted_)) {
             return errc::closed;
         }
         const bool has_way = options_.overflow == overflow_policy::drop_oldest ||
@@ -59,6 +66,10 @@ public:
         std::unique_ptr<message_details> details;
         return store_message(payload, props, details, now, true, fx, id);
     }
+    /// Whether a message of so many bytes can never be stored.
+    [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept {
+        return options_.max_bytes != unlimited && bytes > options_.max_bytes;
+    }
     /// Whether an acknowledgement of that lease would settle it now.
     [[nodiscard]] bool can_ack(const lease_type& l) {
         std::lock_guard guard{l.holder->lock};
@@ -67,6 +78,24 @@ public:
     }
 
 protected:
+    /// Places the message of a send that has waited, or sees whether it could. Errors: `queue_full`
+    /// as long as it has to wait.
+    [[nodiscard]] errc place_waited(send_waiter& w, time_point now, effects_type& fx) {
+        if (w.payload == nullptr) {
+            return has_room(1, w.bytes) ? errc{} : errc::queue_full;
+        }
+        try {
+            std::unique_ptr<message_details> details;
+            const auto outer = std::exchange(fx.encoded, w.encoded);
+            const errc e = store_message(w.payload, w.props, details, now, false, fx, w.id);
+            fx.encoded = outer;
+            return e;
+        } catch (...) {
+            return errc::invalid_argument; // moving the payload failed; its owner still has it
+        }
+    }
+
+    using base::aborted_;
     using base::closed_;
     using base::has_room;
     using base::is_current;

@@ -599,25 +599,16 @@ private:
           base::store_message, base::take_out, base::timers_, base::totals_;
     // clang-format on
 
+    /// True: whoever waits behind it may be next.
     [[nodiscard]] bool place_waiting(send_waiter& w, time_point now, effects_type& fx) {
-        errc e{};
-        try {
-            std::unique_ptr<message_details> details;
-            const auto outer = std::exchange(fx.encoded, w.encoded);
-            e = store_message(w.payload, w.props, details, now, false, fx, w.id);
-            fx.encoded = outer;
-        } catch (...) {
-            e = errc::invalid_argument; // moving the payload failed; its owner still has it
-        }
+        const errc e = this->place_waited(w, now, fx);
         if (e == errc::queue_full) {
             return false;
         }
-        if (e != errc{}) {
-            w.result = e;
-        }
+        w.result = e == errc{} ? error_code{} : error_code{e};
         senders_.erase(senders_.iterator_to(w));
         fx.completed.push_back(&w);
-        return true;
+        return w.payload != nullptr;
     }
 
     // Handing out

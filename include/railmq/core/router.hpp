@@ -42,8 +42,9 @@ struct declaration {
 /// in any order. Fanout, headers and consistent_hash exchanges do not look at a binding's key.
 ///
 /// The router knows exchanges only: that a queue or log exists is for the caller to see to, and
-/// also to call `forget` when it no longer does. In a consistent_hash exchange its number decides
-/// its share, so keys stay where they are if the number does (for an exchange, if its name does).
+/// also to call `forget` when it no longer does. In a consistent_hash exchange its identity decides
+/// its share, so keys stay where they are if that does: the caller's, or else its number (for an
+/// exchange, its name).
 ///
 /// Calls that report an error have changed nothing, and so have those that throw `std::bad_alloc`.
 ///
@@ -58,6 +59,20 @@ public:
 
     /// Number of bindings of all exchanges.
     [[nodiscard]] std::size_t bindings() const noexcept { return table_.size(); }
+
+    /// Whether a message's headers may matter: there is a headers exchange.
+    [[nodiscard]] bool looks_at_headers() const noexcept { return of_headers_ != 0; }
+
+    /// Whether a binding leads to a queue or log. Cost: O(1).
+    [[nodiscard]] bool is_bound(destination d) const noexcept {
+        return table_.slot_of(d) != no_number;
+    }
+
+    /// Whether bindings lead from that exchange. Cost: O(1).
+    [[nodiscard]] bool is_used(std::uint32_t id) const noexcept {
+        const std::uint32_t slot = table_.slot_of(destination::exchange(id));
+        return slot != no_number && !exchanges_[slot]->bundles.empty();
+    }
 
     /// The number of the exchange of that name, `no_number` if there is none. Cost: O(1).
     [[nodiscard]] std::uint32_t find(std::string_view name) const noexcept {
@@ -89,6 +104,7 @@ public:
             throw;
         }
         exchanges_[slot] = std::move(made);
+        of_headers_ += type == exchange_type::headers ? 1 : 0;
         return {failure{}, next_id_++, true};
     }
 
@@ -105,6 +121,7 @@ public:
         if (if_unused && !x.bundles.empty()) {
             return errc::in_use;
         }
+        of_headers_ -= x.index.type() == exchange_type::headers ? 1 : 0;
         x.index = exchange_index{x.index.type()}; // all at once; what follows finds nothing there
         while (!x.bundles.empty()) {
             const std::uint32_t bundle = x.bundles.back();
@@ -143,6 +160,16 @@ public:
         destination to,
         std::string_view key = {},
         const binding_arguments& arguments = {}) {
+        return bind(from, to, key, arguments, to.as_number());
+    }
+    /// The same with an identity for a queue or log, which no other destination has and is to be
+    /// the same whenever the destination is: a hash of its name.
+    [[nodiscard]] failure bind(
+        std::uint32_t from,
+        destination to,
+        std::string_view key,
+        const binding_arguments& arguments,
+        std::uint64_t identity) {
         const std::uint32_t source = table_.slot_of(destination::exchange(from));
         if (source == no_number) {
             return {errc::not_found, "there is no exchange to bind to"};
@@ -154,14 +181,17 @@ public:
         if (failure f = validate(key, arguments, x.index.type())) {
             return f;
         }
+        if (to.kind == destination_kind::exchange) {
+            identity = stable_hash(exchanges_[table_.slot_of(to)]->name);
+        }
         std::string text = x.index.text_of(to, key, arguments);
         std::uint32_t bundle = x.index.find(text);
         if (bundle != no_number) {
             table_.add(bundle, to);
-            x.index.weigh(bundle, identity(to), arguments.weight);
+            x.index.weigh(bundle, identity, arguments.weight);
             return {};
         }
-        bundle = open_bundle(source, to, std::move(text), arguments);
+        bundle = open_bundle(source, std::move(text), arguments, identity);
         try {
             table_.add(bundle, to);
         } catch (...) {
@@ -269,18 +299,11 @@ private:
             "exchange '" + x.name + "' exists with another " + std::string{what}};
     }
 
-    /// The same for the same destination, also in another process.
-    [[nodiscard]] std::uint64_t identity(destination d) const noexcept {
-        return d.kind == destination_kind::exchange
-                   ? stable_hash(exchanges_[table_.slot_of(d)]->name)
-                   : d.as_number();
-    }
-
     [[nodiscard]] std::uint32_t open_bundle(
         std::uint32_t source,
-        destination to,
         std::string text,
-        const binding_arguments& arguments) {
+        const binding_arguments& arguments,
+        std::uint64_t identity) {
         exchange& x = *exchanges_[source];
         const std::uint32_t id = table_.open_bundle();
         try {
@@ -288,7 +311,7 @@ private:
                 details_.resize(std::size_t{id} + 1);
             }
             reserve_one_more(x.bundles);
-            x.index.add(id, text, arguments, identity(to));
+            x.index.add(id, text, arguments, identity);
         } catch (...) {
             table_.close_bundle(id);
             throw;
@@ -351,6 +374,7 @@ private:
             out.alternate_missing_ = true;
             return;
         }
+        out.by_alternate_ = true;
         out.add(found->second, table_.where(found->second));
     }
 
@@ -359,6 +383,7 @@ private:
     std::vector<bundle_details> details_{};              // by bundle
     boost::unordered_flat_map<std::string, std::uint32_t, text_hash, std::equal_to<>> names_{};
     std::uint32_t next_id_ = 0;
+    std::size_t of_headers_ = 0; // exchanges of that type
 };
 
 } // namespace railmq::core

@@ -24,6 +24,9 @@ public:
     /// Whether an exchange that could not route the message names an alternate that does not exist.
     [[nodiscard]] bool alternate_missing() const noexcept { return alternate_missing_; }
 
+    /// Whether an exchange on the way passed the message to its alternate.
+    [[nodiscard]] bool by_alternate() const noexcept { return by_alternate_; }
+
     /// How many exchanges the message went through.
     [[nodiscard]] std::size_t exchanges() const noexcept { return exchanges_.size(); }
 
@@ -40,6 +43,7 @@ private:
         is_first_ = true;
         next_ = 0;
         alternate_missing_ = false;
+        by_alternate_ = false;
         if (seen_.size() < slots) {
             seen_.resize(slots, 0);
         }
@@ -94,6 +98,7 @@ private:
         unmarked_{};       // the first bundle, while it is the only one
     bool is_first_ = true; // no bundle has been added
     bool alternate_missing_ = false;
+    bool by_alternate_ = false;
     topic_scratch topics_{};
 };
 

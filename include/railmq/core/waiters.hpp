@@ -36,9 +36,11 @@ struct receive_waiter : waiter {
     std::vector<lease<Sync>>* many = nullptr; ///< Filled otherwise; has room for `max`.
 };
 
-/// A send that waits for room.
+/// A send that waits for room. Without a payload it is told when there is room, and nothing is
+/// placed: those behind it have to wait until the queue is served again, so that it can come first.
 struct send_waiter : waiter {
     void* payload = nullptr; ///< Moved from when the message is placed.
+    std::uint64_t bytes = 0; ///< Of a message that is not placed, for queues that count them.
     std::unique_ptr<railmq::properties> props{};
     std::span<const std::byte> encoded{}; ///< The payload's bytes, where there is a journal.
     std::uint64_t id = 0;

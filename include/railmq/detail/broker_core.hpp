@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/broker_options.hpp>
 #include <railmq/config.hpp>
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
 #include <railmq/detail/due_source.hpp>
+#include <railmq/detail/exchange_table.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
+#include <railmq/detail/message_type.hpp>
 #include <railmq/detail/timekeepers.hpp>
+#include <railmq/model/exchange_options.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/notice.hpp>
 #include <railmq/model/queue_options.hpp>
@@ -34,92 +38,12 @@
 
 namespace railmq {
 
-/// Whether a journal hears of messages that are handed out.
-enum class hand_out_journaling : unsigned char {
-    /// Before anybody sees the message: one that ends the process is counted every time.
-    always,
-    /// Only of what was there when a process ended otherwise than by closing its broker: faster,
-    /// and the first such end is not counted.
-    after_crash,
-};
-
-/// What a broker is made with.
-struct broker_options {
-    /// Where the broker keeps everything, so that it is there again when another one is made with
-    /// it; made if it is missing. Empty: in memory alone.
-    std::string directory{};
-    /// How far sends have to have come before they return, unless their producer says otherwise.
-    railmq::durability durability{};
-    hand_out_journaling journal_hand_outs = hand_out_journaling::always;
-    /// Sizes of the journal in the directory.
-    storage::journal_options journal{};
-    /// Bytes that all message blocks may take together, counted by block.
-    std::size_t memory_limit = std::size_t{1} << 30;
-    /// Where asynchronous operations complete whose handler names no executor, and where the
-    /// broker's one timer runs; without one, both are on the system's threads. It must outlive the
-    /// broker, or at least its `close`.
-    boost::asio::any_io_executor executor{};
-    /// Gets every notice. With an observer every call goes through its queue's lock.
-    railmq::observer observer{};
-    /// Of all random choices (jitter); 0 takes one from the system, or from the simulation.
-    std::uint64_t seed = 0;
-    /// How long a blocking call gives up its time slice again and again before it parks its thread.
-    /// Longer is faster to wake and busier while idle; zero parks at once.
-    duration park_after = std::chrono::microseconds{200};
-};
-
-[[nodiscard]] inline failure validate(const broker_options& o) {
-    if (o.memory_limit == 0) {
-        return {errc::invalid_argument, "memory_limit is at least 1 byte"};
-    }
-    if (o.journal.segment_bytes < 4096 || o.journal.segment_bytes > std::uint64_t{16} << 30) {
-        return {errc::invalid_argument, "journal.segment_bytes is from 4096 to 16 GiB"};
-    }
-    if (o.durability.interval() < duration::zero()) {
-        return {errc::invalid_argument, "durability::interval is not negative"};
-    }
-    if (o.park_after < duration::zero()) {
-        return {errc::invalid_argument, "park_after is not negative"};
-    }
-    return {};
-}
-
 namespace detail {
 
 template <class Runtime>
 class queue_core;
 template <class Runtime>
 class log_core;
-
-/// A message type without RTTI: its operations' address is its identity.
-struct message_type {
-    const core::payload_ops* ops = nullptr;
-    std::string_view name{};
-
-    friend bool operator==(const message_type& a, const message_type& b) noexcept {
-        return a.ops == b.ops;
-    }
-};
-
-template <class T>
-[[nodiscard]] constexpr std::string_view type_name() noexcept {
-#if defined(__clang__) || defined(__GNUC__)
-    std::string_view all = __PRETTY_FUNCTION__;
-    const auto from = all.find("T = ");
-    if (from == std::string_view::npos) {
-        return all;
-    }
-    all.remove_prefix(from + 4);
-    return all.substr(0, all.find_first_of(";]"));
-#else
-    return "message";
-#endif
-}
-
-template <class T>
-[[nodiscard]] constexpr message_type message_type_of() noexcept {
-    return {&core::payload_ops_of<T>::value, type_name<T>()};
-}
 
 /// Which broker's handler this thread is in, so that a call that would wait for its own caller
 /// can refuse.
@@ -165,6 +89,7 @@ public:
         , journal_{std::move(kept.journal)}
         , report_{std::move(kept.report)}
         , kept_{std::move(kept.state)}
+        , bindings_{journal_.get()}
         , upkeep_{
               *this,
               journal_.get(),
@@ -174,6 +99,7 @@ public:
             // Of two of one name the older was just being deleted when the process ended.
             unopened_.insert_or_assign(queue.definition.name, number);
         }
+        list_kept_exchanges();
     }
 
     [[nodiscard]] clock_type& clock() noexcept { return clock_; }
@@ -379,7 +305,7 @@ public:
                 failed = errc::closed;
                 return nullptr;
             }
-            if (logs_.contains(name)) {
+            if (!other_shape(name).empty()) {
                 failed = errc::type_mismatch;
                 return nullptr;
             }
@@ -438,8 +364,8 @@ public:
         if (const auto it = logs_.find(name); it != logs_.end()) {
             return it->second;
         }
-        if (names_.contains(name) || unopened_.contains(name)) {
-            failed = {errc::type_mismatch, "'" + std::string{name} + "' is the name of a queue"};
+        if (const auto what = shape_of(name); !what.empty()) {
+            failed = is_another_shape(name, what, "a log or a topic");
             return nullptr;
         }
         auto made = make(++queues_made_);
@@ -481,6 +407,56 @@ public:
         }
         return all;
     }
+    /// Whether its name still leads to it.
+    [[nodiscard]] bool is_there(const queue_type& q) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = names_.find(q.name());
+        return it != names_.end() && it->second.get() == &q;
+    }
+    [[nodiscard]] bool is_there(const log_type& l) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = logs_.find(l.name());
+        return it != logs_.end() && it->second.get() == &l;
+    }
+
+    // Exchanges, which share the names as well; in detail/exchanges.hpp
+
+    using exchange_ptr = std::shared_ptr<exchange_core<Runtime>>;
+
+    [[nodiscard]] exchange_table<Runtime>& exchanges() noexcept { return bindings_; }
+    /// Opens or creates. Errors: `closed`, `type_mismatch`, `options_mismatch`, as `declare`; what
+    /// opening the queues reports that are bound to one that is kept.
+    [[nodiscard]] exchange_ptr open_exchange(
+        std::string_view name,
+        message_type type,
+        exchange_type kind,
+        const exchange_options& o,
+        failure& failed);
+    /// One that somebody has opened, or null.
+    [[nodiscard]] exchange_ptr find_exchange(std::string_view name) const {
+        std::lock_guard guard{names_mutex_};
+        const auto it = exchanges_.find(name);
+        return it == exchanges_.end() ? nullptr : it->second;
+    }
+    /// What an exchange is that is kept, and that nobody has opened.
+    [[nodiscard]] std::optional<storage::exchange_definition>
+    unopened_exchange(std::string_view name) const;
+    void remove_exchange(std::string_view name, bool if_unused, error_code& ec);
+    [[nodiscard]] std::vector<exchange_ptr> all_exchanges() const;
+    /// Those that nobody has opened as well; sorted.
+    [[nodiscard]] std::vector<std::string> exchange_names() const;
+    /// A queue or log is about to go: nothing is bound to it any more.
+    void forget_bindings(queue_type& q);
+    void forget_bindings(log_type& l);
+
+    // For the upkeep
+
+    [[nodiscard]] std::vector<std::uint64_t> kept_exchange_numbers();
+    /// Writes again what an exchange is, and bindings of it from there on, some `max`; moves `from`
+    /// on, to `no_more` behind the last. False: it could not be written.
+    [[nodiscard]] bool list_exchange(
+        std::uint64_t number, std::uint64_t& from, std::size_t max, std::vector<std::byte>& record);
+
     /// A number that no queue, log, group or reader of this broker has.
     [[nodiscard]] std::uint64_t take_number() {
         std::lock_guard guard{names_mutex_};
@@ -503,9 +479,12 @@ public:
     void forget_all() {
         std::map<std::string, std::shared_ptr<queue_type>, std::less<>> gone;
         std::map<std::string, std::shared_ptr<log_type>, std::less<>> gone_logs;
+        std::map<std::string, exchange_ptr, std::less<>> gone_exchanges;
+        bindings_.clear();
         {
             std::lock_guard guard{names_mutex_};
             gone.swap(names_);
+            gone_exchanges.swap(exchanges_);
             gone_logs.swap(logs_);
             kept_as_.clear();
         }
@@ -608,6 +587,34 @@ private:
     [[nodiscard]] static failure
     mismatch(queue_type& have, message_type type, const queue_options* options);
 
+    /// What has that name and is no queue. With the names lock held, as the next.
+    [[nodiscard]] std::string_view other_shape(std::string_view name) const {
+        if (const auto it = logs_.find(name); it != logs_.end()) {
+            return it->second->is_topic() ? "a topic" : "a log";
+        }
+        return exchanges_.contains(name) || unopened_exchanges_.contains(name) ? "an exchange" : "";
+    }
+    [[nodiscard]] std::string_view shape_of(std::string_view name) const {
+        return names_.contains(name) || unopened_.contains(name) ? "a queue" : other_shape(name);
+    }
+    [[nodiscard]] static failure
+    is_another_shape(std::string_view name, std::string_view is, std::string_view wanted) {
+        std::string what = "'" + std::string{name} + "' is ";
+        what += is;
+        what += ", and not ";
+        return {errc::type_mismatch, what += wanted};
+    }
+    /// Exchanges and their alternates must have one type. With the names lock held, as all of it.
+    [[nodiscard]] failure
+    check_alternates(std::string_view name, message_type type, const exchange_options& o) const;
+    struct exchange_wake; ///< Kept exchanges that are opened together.
+    void list_kept_exchanges();
+    [[nodiscard]] exchange_wake look_for_kept_exchanges(
+        std::string_view name, std::string_view alternate, message_type type, failure& failed);
+    void wake_exchanges(const exchange_wake& w, message_type type);
+    [[nodiscard]] exchange_ptr
+    add_exchange(const storage::exchange_definition& d, message_type type, failure& failed);
+
     [[nodiscard]] failure
     check_dead_letter(std::string_view name, message_type type, const queue_options& wanted) const {
         if (wanted.dead_letter.is_discard()) {
@@ -619,11 +626,11 @@ private:
             f.what = "the dead-letter queue of '" + std::string{name} + "': " + f.what;
             return f;
         }
-        if (logs_.contains(target)) {
+        if (const auto what = other_shape(target); !what.empty()) {
             return {
                 errc::type_mismatch,
                 "queue '" + std::string{name} + "' sends dead letters to '" + target +
-                    "', which is no queue"};
+                    "', which is " + std::string{what}};
         }
         const auto it = names_.find(target);
         const auto kept = unopened_.find(target);
@@ -664,9 +671,8 @@ private:
             failed = {errc::closed, "the broker is closed"};
             return nullptr;
         }
-        if (logs_.contains(name)) {
-            failed = {
-                errc::type_mismatch, "'" + std::string{name} + "' is the name of a log or a topic"};
+        if (const auto what = other_shape(name); !what.empty()) {
+            failed = is_another_shape(name, what, "a queue");
             return nullptr;
         }
         if (const auto it = names_.find(name); it != names_.end()) {
@@ -751,12 +757,15 @@ private:
     mutable typename Runtime::mutex names_mutex_{};
     std::map<std::string, std::shared_ptr<queue_type>, std::less<>> names_{};
     std::map<std::string, std::shared_ptr<log_type>, std::less<>> logs_{};
+    std::map<std::string, exchange_ptr, std::less<>> exchanges_{};
     std::uint64_t queues_made_ = 0; ///< And logs, and their groups and readers.
     dead_letter_target default_dead_letter_{};
     bool closed_ = false;
     storage::kept_state kept_; ///< Queues of an earlier broker, until somebody opens them.
     std::map<std::string, std::uint64_t, std::less<>> unopened_{};
+    std::map<std::string, std::uint64_t, std::less<>> unopened_exchanges_{};
     std::map<std::uint64_t, std::shared_ptr<queue_type>> kept_as_{}; ///< Those that are open.
+    exchange_table<Runtime> bindings_;
     journal_upkeep<broker_core> upkeep_;
 
     typename Runtime::mutex due_mutex_{};

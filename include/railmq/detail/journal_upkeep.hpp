@@ -18,10 +18,11 @@
 
 namespace railmq::detail {
 
-/// Keeps a broker's journal short. Every so often it goes round all queues and writes again what
-/// they are and which messages they have, where; from then on the journal is read from the start of
-/// that round on. Segments before it hold nothing but payloads: one of which no payload is wanted
-/// is deleted, and where few are wanted those are stored again, so that it can be.
+/// Keeps a broker's journal short. Every so often it goes round all queues and exchanges and writes
+/// again what they are, and which messages and bindings they have, where; from then on the journal
+/// is read from the start of that round on. Segments before it hold nothing but payloads: one of
+/// which no payload is wanted is deleted, and where few are wanted those are stored again, so that
+/// it can be.
 ///
 /// It works in small steps within the calls of the broker's users, whoever comes by.
 ///
@@ -115,6 +116,7 @@ private:
         state_ = state::idle;
         queues_.clear(); // they keep the broker alive
         unopened_.clear();
+        exchanges_.clear();
     }
 
     void advance() {
@@ -153,6 +155,7 @@ private:
         round_from_ = journal_->port().segment();
         unopened_ = owner_.unopened_numbers();
         queues_ = owner_.queues();
+        exchanges_ = owner_.kept_exchange_numbers();
         round_began_ = journal_->appended();
         from_ = 0;
         record_.clear();
@@ -186,6 +189,12 @@ private:
             }
             if (from_ == queue_type::no_more) {
                 unopened_.pop_back();
+                from_ = 0;
+            }
+        } else if (!exchanges_.empty()) {
+            is_written = owner_.list_exchange(exchanges_.back(), from_, messages_a_step, record_);
+            if (from_ == queue_type::no_more) {
+                exchanges_.pop_back();
                 from_ = 0;
             }
         } else {
@@ -304,6 +313,7 @@ private:
 
     std::vector<std::shared_ptr<queue_type>> queues_{}; ///< Still to be listed.
     std::vector<std::uint64_t> unopened_{};
+    std::vector<std::uint64_t> exchanges_{};
     std::uint64_t from_ = 0;
     std::uint64_t round_from_ = 0;
     std::uint64_t round_began_ = 0;

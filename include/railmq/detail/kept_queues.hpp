@@ -362,7 +362,7 @@ void broker_core<Runtime>::remove_unopened(std::string_view name, error_code& ec
             return true;
         });
     journal_->change_usage(usage);
-    kept_.queues.erase(it->second);
+    kept_.deleted(it->second);
     unopened_.erase(it);
 }
 

@@ -84,6 +84,7 @@ bool end_subscription(broker_core<Runtime>& broker, queue_core<Runtime>& q, bool
     if (broker.find(q.name()).get() == &q) {
         (void)broker.remove(q.name());
     }
+    broker.forget_bindings(q);
     q.locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
     return true;
 }

@@ -84,6 +84,9 @@ struct producer_options {
     std::optional<railmq::durability> durability{};
     /// The largest payload, in bytes: `errc::message_too_large` above it.
     std::size_t max_message_bytes = std::size_t{1} << 20;
+    /// A message to an exchange that nobody gets is an error, `errc::unroutable`, and not only
+    /// counted. Says nothing for a queue, which has every message that it takes.
+    bool mandatory = false;
 };
 
 /// How a push subscription runs its handler.

@@ -105,6 +105,13 @@ struct unwritten : event {
 /// again after a second.
 struct unreadable : event {};
 
+/// A message was published to the exchange that `queue` names, and nobody was bound to it: it is
+/// gone, or was given back where its producer said `mandatory`.
+struct unroutable : event {
+    std::string routing_key{};
+    bool returned = false;
+};
+
 } // namespace notices
 
 using notice = std::variant<
@@ -128,7 +135,8 @@ using notice = std::variant<
     notices::consumer_activated,
     notices::queue_closed,
     notices::unwritten,
-    notices::unreadable>;
+    notices::unreadable,
+    notices::unroutable>;
 
 /// Gets every notice of a broker, on the thread that caused it, outside every lock: it may call
 /// the broker. What it throws is swallowed and counted. It must be safe to call from as many

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/model/errc.hpp>
+
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace railmq {
 
@@ -13,6 +17,24 @@ struct receipt {
     std::uint64_t id = 0;
 
     friend bool operator==(const receipt&, const receipt&) = default;
+};
+
+/// A queue or log that did not take a message which others took.
+struct rejection {
+    std::string name{};
+    error_code code{};
+
+    friend bool operator==(const rejection&, const rejection&) = default;
+};
+
+/// What a send to an exchange reports.
+struct exchange_receipt {
+    /// How many queues and logs have the message. 0: nobody was bound to it, and it is gone.
+    std::uint32_t routed = 0;
+    /// Those that were bound to it and refused it; empty when all took it.
+    std::vector<rejection> rejected_by{};
+
+    friend bool operator==(const exchange_receipt&, const exchange_receipt&) = default;
 };
 
 } // namespace railmq

@@ -48,4 +48,17 @@ struct queue_stats {
     std::uint64_t settled_through = 0;
 };
 
+/// What was published to an exchange itself since it was opened, and what became of it. What comes
+/// from another exchange counts there.
+struct exchange_stats {
+    std::uint64_t published = 0;    ///< Messages, those that nobody got included.
+    std::uint64_t routed = 0;       ///< Copies that queues and logs took.
+    std::uint64_t rejected = 0;     ///< Copies that queues and logs refused; see `rejection`.
+    std::uint64_t unroutable = 0;   ///< Messages that nobody was bound to, each with a notice.
+    std::uint64_t returned = 0;     ///< Of these, mandatory ones: their sends have failed.
+    std::uint64_t by_alternate = 0; ///< Messages that an alternate exchange was asked for.
+
+    friend bool operator==(const exchange_stats&, const exchange_stats&) = default;
+};
+
 } // namespace railmq

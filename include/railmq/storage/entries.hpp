@@ -2,6 +2,7 @@
 #pragma once
 
 #include <railmq/core/message_image.hpp>
+#include <railmq/storage/exchange_entries.hpp>
 #include <railmq/storage/kept_message.hpp>
 #include <railmq/storage/kept_options.hpp>
 #include <railmq/storage/segment.hpp>
@@ -31,6 +32,11 @@ enum class entry_kind : std::uint8_t {
     gone,       ///< Messages in a row have left.
     range,      ///< Of all messages between two ids, these are there, with what they are.
     stored_run, ///< Messages in a row that are new and plain, sent at one moment.
+
+    exchange = 10, ///< An exchange is there, or is as it says.
+    exchange_gone, ///< It is gone, with the bindings from and to it.
+    bound,         ///< A binding is there, or is as it says.
+    unbound,       ///< It is gone.
 };
 
 /// Places of records are kept in eight bytes (`kept_at`): the highest one.
@@ -75,6 +81,19 @@ public:
         wire::put(w_, d);
     }
     void deleted(std::uint64_t queue) { begin(entry_kind::deleted, queue); }
+    void exchange(const exchange_definition& d) {
+        kind(entry_kind::exchange);
+        wire::put(w_, d);
+    }
+    void exchange_gone(std::uint64_t exchange) { begin(entry_kind::exchange_gone, exchange); }
+    void bound(const binding_definition& b) {
+        kind(entry_kind::bound);
+        wire::put(w_, b);
+    }
+    void unbound(const binding_definition& b) {
+        kind(entry_kind::unbound);
+        wire::put(w_, b);
+    }
 
     /// Up to its payload, of which `size` bytes must follow.
     void stored(
@@ -173,6 +192,10 @@ struct entry_visitor {
     void clock(time_point) const noexcept {}
     void queue(const queue_definition&) const noexcept {}
     void deleted(std::uint64_t) const noexcept {}
+    void exchange(const exchange_definition&) const noexcept {}
+    void exchange_gone(std::uint64_t) const noexcept {}
+    void bound(const binding_definition&) const noexcept {}
+    void unbound(const binding_definition&) const noexcept {}
     void stored(std::uint64_t, const core::message_image&, const stored_content&) const noexcept {}
     void changed(std::uint64_t, const core::message_image&) const noexcept {}
     void
@@ -213,6 +236,33 @@ template <class Visit>
             const std::uint64_t queue = r.number();
             if (!r.has_failed()) {
                 visit.deleted(queue);
+            }
+            break;
+        }
+        case entry_kind::exchange: {
+            exchange_definition d = wire::get_exchange(r);
+            if (!r.has_failed()) {
+                visit.exchange(std::move(d));
+            }
+            break;
+        }
+        case entry_kind::exchange_gone: {
+            const std::uint64_t exchange = r.number();
+            if (!r.has_failed()) {
+                visit.exchange_gone(exchange);
+            }
+            break;
+        }
+        case entry_kind::bound:
+        case entry_kind::unbound: {
+            binding_definition b = wire::get_binding(r);
+            if (r.has_failed()) {
+                break;
+            }
+            if (static_cast<entry_kind>(k) == entry_kind::bound) {
+                visit.bound(std::move(b));
+            } else {
+                visit.unbound(std::move(b));
             }
             break;
         }

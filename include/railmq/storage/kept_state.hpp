@@ -3,6 +3,7 @@
 
 #include <railmq/core/message_image.hpp>
 #include <railmq/storage/entries.hpp>
+#include <railmq/storage/exchange_entries.hpp>
 #include <railmq/storage/id_map.hpp>
 #include <railmq/storage/segment.hpp>
 
@@ -109,6 +110,7 @@ public:
 
     /// By the queues' numbers.
     std::map<std::uint64_t, kept_queue> queues{};
+    kept_exchanges exchanges{};
     std::uint64_t last_queue = 0; ///< The highest number that a queue has had.
     /// The latest moment that anything is known to have happened.
     time_point latest = time_point::min();
@@ -129,7 +131,14 @@ public:
         d.next_delayed = std::max(d.next_delayed, q.definition.next_delayed);
         q.definition = std::move(d);
     }
-    void deleted(std::uint64_t number) { queues.erase(number); }
+    void deleted(std::uint64_t number) {
+        queues.erase(number);
+        exchanges.forget({core::destination_kind::queue, number});
+    }
+    void exchange(exchange_definition d) { exchanges.define(std::move(d)); }
+    void exchange_gone(std::uint64_t number) { exchanges.remove(number); }
+    void bound(binding_definition b) { exchanges.bind(std::move(b)); }
+    void unbound(const binding_definition& b) { exchanges.unbind(b); }
     void stored(std::uint64_t number, core::message_image m, const stored_content& content) {
         latest = std::max(latest, m.enqueued);
         put(number, std::move(m), kept_at{where_, content.bytes});

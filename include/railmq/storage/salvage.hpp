@@ -5,6 +5,7 @@
 #include <railmq/model/codec.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/entries.hpp>
+#include <railmq/storage/exchange_entries.hpp>
 #include <railmq/storage/inspect.hpp>
 #include <railmq/storage/journal.hpp>
 #include <railmq/storage/journal_scan.hpp>
@@ -58,6 +59,9 @@ struct salvage_report {
     journal_scan_report scan{};
     std::vector<salvaged_queue> queues{};
     std::uint64_t messages = 0; ///< That were saved.
+    std::uint64_t exchanges = 0;
+    /// Of exchanges, that were saved. Nothing says which ones are among what is lost.
+    std::uint64_t bindings = 0;
     std::vector<lost_messages> lost{};
     /// What says that messages have left may be among what is lost: they are there again.
     bool may_have_old = false;
@@ -143,15 +147,18 @@ struct salvage_account {
 /// Finds out what queues there have been: the last that is said of each, anywhere.
 struct definition_collector : entry_visitor {
     std::map<std::uint64_t, queue_definition> all{};
+    std::map<std::uint64_t, exchange_definition> exchanges{};
     void queue(queue_definition d) { all[d.number] = std::move(d); }
+    void exchange(exchange_definition d) { exchanges[d.number] = std::move(d); }
 };
 
 /// Plays a damaged journal back.
 class salvage_replay {
 public:
     /// `known`: definitions that come anywhere in it. `is_whole`: it begins with its first record.
-    salvage_replay(std::map<std::uint64_t, queue_definition> known, bool is_whole)
-        : known_{std::move(known)}
+    salvage_replay(definition_collector known, bool is_whole)
+        : known_{std::move(known.all)}
+        , known_exchanges_{std::move(known.exchanges)}
         , is_whole_{is_whole} {}
 
     kept_state state{};
@@ -183,8 +190,19 @@ public:
             }
         }
         for (const std::uint64_t number : old) {
-            state.queues.erase(number);
+            state.deleted(number);
             accounts.erase(number);
+        }
+        names.clear();
+        old.clear();
+        for (const auto& [number, x] : state.exchanges.all) {
+            const auto [it, is_new] = names.emplace(x.definition.name, number);
+            if (!is_new) {
+                old.push_back(std::exchange(it->second, number));
+            }
+        }
+        for (const std::uint64_t number : old) {
+            state.exchange_gone(number);
         }
     }
     [[nodiscard]] std::string name_of(std::uint64_t queue) const {
@@ -206,6 +224,8 @@ private:
         void listed(std::uint64_t q, const core::message_image&, record_location, std::uint32_t) {
             self.create(q);
         }
+        void bound(const binding_definition& b) { self.create_exchange(b.exchange); }
+        void exchange_gone(std::uint64_t x) { self.gone_exchanges_.insert(x); }
     };
     struct accountant : entry_visitor {
         salvage_replay& self;
@@ -285,6 +305,14 @@ private:
         }
         state.queue(std::move(d));
     }
+    /// One of which only a binding is left that is intact, and what it is, said elsewhere.
+    void create_exchange(std::uint64_t number) {
+        const auto it = known_exchanges_.find(number);
+        if (it != known_exchanges_.end() && !state.exchanges.all.contains(number) &&
+            !gone_exchanges_.contains(number)) {
+            state.exchange(it->second);
+        }
+    }
     salvage_account& account(std::uint64_t queue) {
         const auto [it, is_new] = accounts.try_emplace(queue);
         if (is_new && !is_whole_) {
@@ -316,8 +344,10 @@ private:
     }
 
     std::map<std::uint64_t, queue_definition> known_;
+    std::map<std::uint64_t, exchange_definition> known_exchanges_;
     bool is_whole_;
     std::set<std::uint64_t> deleted_{};
+    std::set<std::uint64_t> gone_exchanges_{};
     std::uint64_t damage_ = 0; ///< So much of it came before.
 };
 
@@ -370,6 +400,20 @@ void write_salvaged(
         record.clear();
         entry_writer{record, duration::zero()}.queue(q.definition);
         append(record);
+    }
+    for (const auto& [number, x] : replay.state.exchanges.all) {
+        record.clear();
+        entry_writer{record, duration::zero()}.exchange(x.definition);
+        append(record);
+        ++report.exchanges;
+    }
+    for (const auto& [number, x] : replay.state.exchanges.all) {
+        x.bindings.for_each([&](const binding_definition& b) {
+            record.clear();
+            entry_writer{record, duration::zero()}.bound(b);
+            append(record);
+            ++report.bindings;
+        });
     }
     content_reader contents{scanner};
     for (auto& [number, q] : replay.state.queues) {
@@ -497,7 +541,7 @@ void salvage(
                 options.progress(all + done, 2 * all);
             }
         }
-    } again{{}, options, {std::move(look.known.all), begin <= 1}};
+    } again{{}, options, {std::move(look.known), begin <= 1}};
     journal_scan_report ignored;
     scanner.scan(first, again, ignored, ec);
     if (ec) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <railmq/core/joint_changes.hpp>
-
 #include <railmq/core/queue_machine.hpp>
 #include <railmq/core/single_threaded.hpp>
 
@@ -21,8 +20,8 @@ namespace {
 struct world {
     explicit world(railmq::queue_options o, std::size_t memory = 1U << 30U)
         : budget{memory}
-        , machine{"q", railmq::core::payload_ops_of<int>::value, std::move(o), budget, 1, false,
-                  true} {
+        , machine{
+              "q", railmq::core::payload_ops_of<int>::value, std::move(o), budget, 1, false, true} {
         machine.open(holder, time_point{}, fx);
     }
     std::uint64_t store(int value) {
@@ -91,4 +90,67 @@ TEST_CASE("a lease can be acknowledged until the message is somebody else's") {
     CHECK(w.machine.settle(second, {}, time_point{10s}, w.fx));
     CHECK_FALSE(w.machine.can_ack(second));
     w.machine.drop_stale(first, w.fx);
+}
+
+TEST_CASE("while sends are held, nobody stores without the lock") {
+    world w{{.max_length = 3}};
+    auto& ring = w.machine.ring();
+    railmq::core::slot_ring<single>::producer_cache cache;
+    std::uint64_t first = 0;
+    std::uint32_t count = 0;
+    using status = railmq::core::slot_ring<single>::claim_status;
+    w.machine.hold_sends();
+    CHECK(ring.try_claim(1, 3, cache, first, count) == status::gated);
+    CHECK(w.machine.can_store(3, 0, false) == errc{});
+}
+
+TEST_CASE("a send without a message is told of room, and those behind it have to wait once") {
+    world w{{.max_length = 1}};
+    w.store(1);
+    railmq::core::send_waiter room;
+    railmq::core::send_waiter plain;
+    int value = 2;
+    plain.payload = &value;
+    w.machine.wait_to_send(room, time_point{}, w.fx);
+    w.machine.wait_to_send(plain, time_point{}, w.fx);
+    CHECK(w.fx.completed.empty());
+    (void)w.machine.purge(time_point{}, w.fx);
+    REQUIRE(w.fx.completed.size() == 1);
+    CHECK(w.fx.completed[0] == &room);
+    CHECK_FALSE(room.result);
+    CHECK(w.machine.ready_count() == 0); // the room is still there for it
+    CHECK(w.machine.is_waited_for());
+    w.machine.serve(time_point{}, w.fx);
+    REQUIRE(w.fx.completed.size() == 2);
+    CHECK(w.machine.ready_count() == 1);
+
+    railmq::core::send_waiter closed;
+    w.machine.wait_to_send(closed, time_point{}, w.fx);
+    (void)w.machine.close_queue(errc::closed, false, time_point{}, w.fx);
+    CHECK(closed.result == errc::closed);
+}
+
+TEST_CASE("room is counted in bytes where the queue counts them") {
+    world w{{.max_bytes = 8}};
+    CHECK_FALSE(w.machine.is_too_large(8));
+    CHECK(w.machine.is_too_large(9));
+    w.store(1);
+    railmq::core::send_waiter large;
+    large.bytes = 8;
+    w.machine.wait_to_send(large, time_point{}, w.fx);
+    CHECK(w.fx.completed.empty()); // four bytes are free
+    railmq::core::send_waiter small;
+    w.machine.forget(large);
+    small.bytes = 4;
+    w.machine.wait_to_send(small, time_point{}, w.fx);
+    CHECK(w.fx.completed.size() == 1);
+}
+
+TEST_CASE("a handler may still store while its queue is being drained") {
+    world w{{}};
+    w.machine.drain_queue(time_point{}, w.fx);
+    CHECK(w.machine.can_store(1, 0, false) == errc::closed);
+    CHECK(w.machine.can_store(1, 0, false, true) == errc{});
+    (void)w.machine.close_queue(errc::closed, true, time_point{}, w.fx);
+    CHECK(w.machine.can_store(1, 0, false, true) == errc::closed);
 }

@@ -505,3 +505,38 @@ TEST_CASE("[A10] [A11] router: what has come and gone leaves nothing, and messag
     CHECK(f.r.bindings() == 0);
     CHECK(f.out.exchanges() == 1);
 }
+
+TEST_CASE("router: keys follow the identity that the caller gives, not the number") {
+    const auto placed = [](std::uint32_t first, std::uint32_t second) {
+        router r;
+        routes out;
+        const std::uint32_t x = r.declare("x", exchange_type::consistent_hash).id;
+        CHECK_FALSE(r.bind(x, destination::queue(first), {}, {}, 111));
+        CHECK_FALSE(r.bind(x, destination::queue(second), {}, {}, 222));
+        std::vector<bool> is_first;
+        for (int i = 0; i < 200; ++i) {
+            CHECK_FALSE(r.route(x, std::to_string(i), {}, out));
+            is_first.push_back(out.destinations()[0].id == first);
+        }
+        return is_first;
+    };
+    CHECK(placed(1, 2) == placed(7, 3));
+}
+
+TEST_CASE("router: it knows whether headers matter, and who is bound") {
+    router r;
+    CHECK_FALSE(r.looks_at_headers());
+    const std::uint32_t x = r.declare("x", exchange_type::headers).id;
+    const std::uint32_t again = r.declare("x", exchange_type::headers).id;
+    CHECK(again == x);
+    const std::uint32_t y = r.declare("y", exchange_type::topic).id;
+    CHECK(r.looks_at_headers());
+    CHECK_FALSE(r.is_bound(destination::queue(1)));
+    CHECK_FALSE(r.bind(y, destination::queue(1), "k"));
+    CHECK(r.is_bound(destination::queue(1)));
+    CHECK_FALSE(r.is_bound(destination::log(1)));
+    CHECK_FALSE(r.unbind(y, destination::queue(1), "k"));
+    CHECK_FALSE(r.is_bound(destination::queue(1)));
+    CHECK_FALSE(r.erase(x));
+    CHECK_FALSE(r.looks_at_headers());
+}

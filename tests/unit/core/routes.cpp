@@ -55,3 +55,18 @@ TEST_CASE("[A12] routes: one serves routers in turn, and they do not see each ot
     }
     CHECK(out.topic_steps() > 0);
 }
+
+TEST_CASE("routes say whether an alternate was asked") {
+    router r;
+    routes out;
+    const std::uint32_t x = r.declare("x", exchange_type::direct, {.alternate = "y"}).id;
+    CHECK(r.route(x, "k", {}, out) == errc::unroutable);
+    CHECK_FALSE(out.by_alternate()); // it does not exist
+    const std::uint32_t y = r.declare("y", exchange_type::fanout).id;
+    CHECK_FALSE(r.bind(y, destination::queue(1)));
+    CHECK_FALSE(r.route(x, "k", {}, out));
+    CHECK(out.by_alternate());
+    CHECK_FALSE(r.bind(x, destination::queue(2), "k"));
+    CHECK_FALSE(r.route(x, "k", {}, out));
+    CHECK_FALSE(out.by_alternate());
+}
