@@ -2,6 +2,7 @@
 #pragma once
 
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/kept_logs.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_group.hpp>
 #include <railmq/detail/queue_core.hpp>
@@ -162,29 +163,22 @@ public:
     }
 
     /// Opens the log of that name, or makes it with these options; an existing one must have been
-    /// made with the same.
+    /// made with the same. In a broker with a directory it is kept, and opening reads all of it.
     ///
-    /// Throws `system_error`: `invalid_name`; `invalid_argument` for options out of range, and in a
-    /// broker with a directory, which does not keep logs yet; `type_mismatch`, when it holds
-    /// another type, or is a queue; `options_mismatch`, which says what differs; `closed`.
+    /// Throws `system_error`: `invalid_name`; `invalid_argument` for options out of range, and with
+    /// a directory for a `T` without a `codec`; `type_mismatch`, when it holds another type, or is
+    /// a queue; `options_mismatch`, which says what differs; `closed`; with a directory also
+    /// `no_space` and `journal_failed`, and `memory_limit`, `journal_corrupt` and `io_error` of a
+    /// log that cannot be read back and stays as it is.
     template <class T>
     [[nodiscard]] basic_partitioned_log<T, Runtime> log(std::string_view name, log_options o = {});
-    /// The log of that name if there is one, whatever its options. Throws `type_mismatch` when it
-    /// holds another type.
+    /// The log of that name if there is one, whatever its options. Throws as `log`.
     template <class T>
     [[nodiscard]] std::optional<basic_partitioned_log<T, Runtime>>
     find_log(std::string_view name) const;
     /// Removes a log and everything in it; its handles report `not_found` from then on. What was
-    /// handed out can still be read. Errors: `not_found`.
-    void delete_log(std::string_view name, error_code& ec) {
-        const auto gone = core().remove_log(name);
-        ec = {};
-        if (gone == nullptr) {
-            ec = errc::not_found;
-        } else {
-            gone->close(errc::not_found);
-        }
-    }
+    /// handed out can still be read. Errors: `not_found`; `no_space` and `journal_failed`.
+    void delete_log(std::string_view name, error_code& ec);
     void delete_log(std::string_view name) {
         error_code ec;
         delete_log(name, ec);
@@ -309,14 +303,6 @@ private:
             throw system_error(f.code, f.what);
         }
     }
-    static void require_type(const detail::log_core<Runtime>& l, detail::message_type want) {
-        if (!(l.type() == want)) {
-            require(
-                {errc::type_mismatch,
-                 "log '" + l.name() + "' holds records of type " + std::string{l.type().name} +
-                     ", not " + std::string{want.name}});
-        }
-    }
     template <class T>
     [[nodiscard]] basic_queue<T, Runtime>
     open(std::string_view name, const queue_options* o) const {
@@ -351,25 +337,9 @@ template <class T>
 basic_partitioned_log<T, Runtime> basic_broker<Runtime>::log(std::string_view name, log_options o) {
     require(validate_name(name));
     require(validate(o));
-    if (core().journal() != nullptr) {
-        require(
-            {errc::invalid_argument,
-             "logs are not kept in directories yet; make '" + std::string{name} +
-                 "' in a broker without one"});
-    }
-    using log_type = detail::log_core<Runtime>;
-    const auto type = detail::message_type_of<T>();
     failure f;
-    auto l = core().open_log(name, f, [&](std::uint64_t) {
-        return std::make_shared<log_type>(core_, std::string{name}, type, o);
-    });
+    auto l = core().open_log(name, detail::message_type_of<T>(), &o, f);
     require(f);
-    require_type(*l, type);
-    if (const std::string_view what = difference(l->options(), o); !what.empty()) {
-        require(
-            {errc::options_mismatch,
-             "log '" + l->name() + "' exists with another " + std::string{what}});
-    }
     return basic_partitioned_log<T, Runtime>{std::move(l)};
 }
 
@@ -377,12 +347,27 @@ template <class Runtime>
 template <class T>
 std::optional<basic_partitioned_log<T, Runtime>>
 basic_broker<Runtime>::find_log(std::string_view name) const {
-    auto l = core().find_log(name);
-    if (l == nullptr) {
-        return std::nullopt;
+    failure f;
+    auto l = core().open_log(name, detail::message_type_of<T>(), nullptr, f);
+    require(f);
+    return l == nullptr ? std::nullopt
+                        : std::optional{basic_partitioned_log<T, Runtime>{std::move(l)}};
+}
+
+template <class Runtime>
+void basic_broker<Runtime>::delete_log(std::string_view name, error_code& ec) {
+    const auto gone = core().remove_log(name, ec);
+    if (gone == nullptr) {
+        if (!ec) {
+            core().remove_unopened_log(name, ec);
+        }
+        return;
     }
-    require_type(*l, detail::message_type_of<T>());
-    return basic_partitioned_log<T, Runtime>{std::move(l)};
+    gone->close(errc::not_found);
+    if (gone->is_kept()) {
+        gone->confirm_all(ec);
+        gone->forget();
+    }
 }
 
 template <class Runtime>

@@ -4,6 +4,7 @@
 #include <railmq/config.hpp>
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/broker_logs.hpp>
 #include <railmq/detail/due_source.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
 #include <railmq/detail/timekeepers.hpp>
@@ -88,8 +89,6 @@ namespace detail {
 
 template <class Runtime>
 class queue_core;
-template <class Runtime>
-class log_core;
 
 /// A message type without RTTI: its operations' address is its identity.
 struct message_type {
@@ -150,7 +149,8 @@ struct broker_journaling {
 /// the names' lock is held alone.
 template <class Runtime>
 class broker_core : public std::enable_shared_from_this<broker_core<Runtime>>,
-                    public timekeepers<Runtime, broker_core<Runtime>> {
+                    public timekeepers<Runtime, broker_core<Runtime>>,
+                    public broker_logs<Runtime, broker_core<Runtime>> {
 public:
     using queue_type = queue_core<Runtime>;
     using log_type = log_core<Runtime>;
@@ -174,6 +174,7 @@ public:
             // Of two of one name the older was just being deleted when the process ended.
             unopened_.insert_or_assign(queue.definition.name, number);
         }
+        this->find_unopened_logs();
     }
 
     [[nodiscard]] clock_type& clock() noexcept { return clock_; }
@@ -268,6 +269,8 @@ public:
     }
     /// There is no space: makes some with the next chance.
     void want_space() noexcept { upkeep_.hurry(); }
+    /// Records have left that took space: it is worth another try.
+    void expect_space() noexcept { upkeep_.expect_space(); }
 
     // For the upkeep
 
@@ -379,7 +382,7 @@ public:
                 failed = errc::closed;
                 return nullptr;
             }
-            if (logs_.contains(name)) {
+            if (this->is_log(name)) {
                 failed = errc::type_mismatch;
                 return nullptr;
             }
@@ -423,57 +426,6 @@ public:
         }
     }
 
-    // Logs, which share the queues' names
-
-    /// What `make(number)` makes, unless there is a log of that name, which it returns. Null:
-    /// `closed`, or `type_mismatch` for the name of a queue.
-    template <class Make>
-    [[nodiscard]] std::shared_ptr<log_type>
-    open_log(std::string_view name, failure& failed, Make&& make) {
-        std::lock_guard guard{names_mutex_};
-        if (closed_) {
-            failed = {errc::closed, "the broker is closed"};
-            return nullptr;
-        }
-        if (const auto it = logs_.find(name); it != logs_.end()) {
-            return it->second;
-        }
-        if (names_.contains(name) || unopened_.contains(name)) {
-            failed = {errc::type_mismatch, "'" + std::string{name} + "' is a queue, and not a log"};
-            return nullptr;
-        }
-        auto made = make(++queues_made_);
-        logs_.emplace(std::string{name}, made);
-        return made;
-    }
-    [[nodiscard]] std::shared_ptr<log_type> find_log(std::string_view name) const {
-        std::lock_guard guard{names_mutex_};
-        const auto it = logs_.find(name);
-        return it == logs_.end() ? nullptr : it->second;
-    }
-    /// Removes the name. The log itself lives on in its handles.
-    [[nodiscard]] std::shared_ptr<log_type> remove_log(std::string_view name) {
-        std::lock_guard guard{names_mutex_};
-        const auto it = logs_.find(name);
-        return it == logs_.end() ? nullptr : logs_.extract(it).mapped();
-    }
-    [[nodiscard]] std::vector<std::shared_ptr<log_type>> logs() const {
-        std::lock_guard guard{names_mutex_};
-        std::vector<std::shared_ptr<log_type>> all;
-        for (const auto& [name, log] : logs_) {
-            all.push_back(log);
-        }
-        return all;
-    }
-    /// Sorted.
-    [[nodiscard]] std::vector<std::string> log_names() const {
-        std::lock_guard guard{names_mutex_};
-        std::vector<std::string> all;
-        for (const auto& [name, log] : logs_) {
-            all.push_back(name);
-        }
-        return all;
-    }
     /// A number that no queue, log, group or reader of this broker has.
     [[nodiscard]] std::uint64_t take_number() {
         std::lock_guard guard{names_mutex_};
@@ -499,7 +451,7 @@ public:
         {
             std::lock_guard guard{names_mutex_};
             gone.swap(names_);
-            gone_logs.swap(logs_);
+            gone_logs = this->take_logs();
             kept_as_.clear();
         }
         std::lock_guard guard{due_mutex_};
@@ -571,6 +523,8 @@ public:
     }
 
 private:
+    friend class broker_logs<Runtime, broker_core>;
+
     void publish_due() noexcept {
         const time_point next =
             std::min(sync_due_, due_sources_.empty() ? never : due_sources_.begin()->first);
@@ -612,7 +566,7 @@ private:
             f.what = "the dead-letter queue of '" + std::string{name} + "': " + f.what;
             return f;
         }
-        if (logs_.contains(target)) {
+        if (this->is_log(target)) {
             return {
                 errc::type_mismatch,
                 "queue '" + std::string{name} + "' sends dead letters to '" + target +
@@ -657,7 +611,7 @@ private:
             failed = {errc::closed, "the broker is closed"};
             return nullptr;
         }
-        if (logs_.contains(name)) {
+        if (this->is_log(name)) {
             failed = {errc::type_mismatch, "'" + std::string{name} + "' is a log, and not a queue"};
             return nullptr;
         }
@@ -742,11 +696,10 @@ private:
 
     mutable typename Runtime::mutex names_mutex_{};
     std::map<std::string, std::shared_ptr<queue_type>, std::less<>> names_{};
-    std::map<std::string, std::shared_ptr<log_type>, std::less<>> logs_{};
     std::uint64_t queues_made_ = 0; ///< And logs, and their groups and readers.
     dead_letter_target default_dead_letter_{};
     bool closed_ = false;
-    storage::kept_state kept_; ///< Queues of an earlier broker, until somebody opens them.
+    storage::kept_state kept_; ///< Queues and logs of an earlier broker, until somebody opens them.
     std::map<std::string, std::uint64_t, std::less<>> unopened_{};
     std::map<std::uint64_t, std::shared_ptr<queue_type>> kept_as_{}; ///< Those that are open.
     journal_upkeep<broker_core> upkeep_;
