@@ -41,6 +41,14 @@ int main(int argc, char** argv) {
         consumer.try_receive()->reject("no milk\n\xe2\x80\xae");
         consumer.try_receive()->reject("no cups");
         const auto held = consumer.try_receive();
+        auto prices = broker.log<std::string>("prices", {.partitions = 2});
+        for (int i = 0; i < 10; ++i) {
+            prices.producer().send("espresso", std::to_string(i), {.partition = 1});
+        }
+        prices.delete_records(1, 3);
+        auto reader = prices.consumer({.group = "menu"});
+        reader.try_receive()->ack();
+        reader.commit();
         broker.sync();
         if (how == "hold") {
             std::puts("ready");
