@@ -885,6 +885,76 @@ TEST_CASE("a journal stays as short as what is in its logs, opened or not") {
           }) == errc::fenced);
 }
 
+TEST_CASE("a log of very many rows is listed in steps, while work goes on") {
+    const bool is_opened = GENERATE(true, false);
+    const int how = GENERATE(0, 1, 2);
+    world w{
+        {.durability = durability::accepted,
+         .journal = {.segment_bytes = 16 << 10, .headroom_bytes = 4 << 10}}};
+    constexpr std::uint64_t rows = 2500; // a step takes 512
+    {
+        auto log = w.broker->log<std::uint64_t>("l");
+        auto p = log.producer();
+        for (std::uint64_t i = 0; i < rows; ++i) {
+            p.send(i);
+        }
+        log.delete_records(0, 100);
+    }
+    w.close_and_open();
+    std::uint64_t end = rows;
+    for (int round = 0; round < 6; ++round) {
+        // Work drives the upkeep; ended somewhere within a round, nothing is missing.
+        auto other = w.broker->log<std::string>("other").producer();
+        for (int i = 0; i < 150 + 37 * round; ++i) {
+            other.send(std::string(200, 'x'));
+            if (is_opened && i % 10 == 0) {
+                CHECK(w.broker->log<std::uint64_t>("l").producer().send(end).offset == end);
+                ++end;
+            }
+        }
+        w.broker->sync();
+        w.end(how);
+        if (is_opened || round == 5) {
+            auto log = w.broker->log<std::uint64_t>("l");
+            CHECK(log.start_offset(0) == 100);
+            CHECK(log.end_offset(0) == end);
+            auto reader = log.consumer();
+            std::uint64_t next = 100;
+            while (auto d = reader.try_receive()) {
+                REQUIRE(d->offset() == next);
+                REQUIRE(d->value() == next);
+                ++next;
+            }
+            CHECK(next == end);
+        }
+    }
+}
+
+TEST_CASE("a log that is deleted in the middle of a round of the upkeep stays deleted") {
+    const int before = GENERATE(range(0, 16));
+    world w{
+        {.durability = durability::accepted,
+         .journal = {.segment_bytes = 16 << 10, .headroom_bytes = 4 << 10}}};
+    w.options.observer = nullptr; // so that a batch is one record
+    w.close_and_open();
+    w.broker->log<int>("l").producer().send(1);
+    auto busy = w.broker->log<std::string>("busy").producer();
+    // The round begins with this; the queue is listed first, and takes steps.
+    w.broker->queue<int>("big").producer().send_batch(std::vector<int>(4000, 7));
+    const auto work = [&](int n) {
+        for (int i = 0; i < n; ++i) {
+            busy.send(std::string(1000, 'x'));
+        }
+    };
+    work(before);
+    w.broker->delete_log("l");
+    work(60);
+    w.broker->sync();
+    w.kill_and_open();
+    CHECK(w.broker->log_names() == std::vector<std::string>{"busy"});
+    CHECK(w.broker->log<std::string>("l").end_offset(0) == 0);
+}
+
 TEST_CASE("[P12] a start by time finds what it found before") {
     world w;
     const log_options o{.retention = {.max_age = 1h}};
