@@ -702,6 +702,8 @@ TEST_CASE("names are shared with queues, before a log is opened as well") {
         std::unique_ptr<int> p{};
     };
     CHECK(thrown_by([&] { (void)w.broker->log<no_bytes>("n"); }) == errc::invalid_argument);
+    CHECK_THROWS_WITH(
+        (void)w.broker->log<no_bytes>("n"), Catch::Contains("have no railmq::codec"));
     CHECK(w.broker->log_names() == std::vector<std::string>{"l"});
 }
 
