@@ -29,6 +29,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -360,7 +361,14 @@ struct life {
     [[nodiscard]] std::uint64_t below(std::uint64_t n) { return railmq::uniform_below(random, n); }
     [[nodiscard]] bool open() {
         try {
-            broker.emplace(sim, watched_directory{h.disk, *watching}, s.broker);
+            railmq::broker_options o = s.broker;
+            if (may_fail) {
+                // What could not be written is not to be looked for.
+                o.observer = [this](const railmq::notice& n) {
+                    is_over = is_over || std::holds_alternative<railmq::notices::unwritten>(n);
+                };
+            }
+            broker.emplace(sim, watched_directory{h.disk, *watching}, o);
             return true;
         } catch (const railmq::system_error& e) {
             why = e.what();
@@ -475,20 +483,41 @@ struct life {
         }
     }
 
-    /// Does something that is told of first; what fails has not happened.
+    /// Does something that is told of first, and returns whether it was done. Where the disk may
+    /// fail, what found no space has not happened; of anything else that failed it is not known.
     template <class F>
-    void attempt(event e, F&& f) {
+    bool attempt(event e, F&& f) {
         const model before = current;
+        const bool is_append = e.kind == what::appended;
+        const std::size_t i = e.log;
+        const std::uint32_t p = e.partition;
         say(std::move(e));
         try {
             f();
+            return true;
         } catch (const railmq::system_error& error) {
+            if (!may_fail) {
+                wrong = wrong.empty() ? error.what() : wrong;
+            } else if (error.code() != errc::no_space || !is_append) {
+                is_over = true;
+                return false;
+            } else if (handles[i]->end_offset(p) != before.logs[i].parts[p].end) {
+                wrong = "there was no space, and something was stored";
+            }
             h.events.pop_back();
             current = before;
-            wrong = wrong.empty() ? error.what() : wrong;
+            return false;
         }
     }
-    void confirmed(durability d) {
+    void all_synced_if(bool is_done) {
+        if (is_done && !is_over) {
+            h.all_synced();
+        }
+    }
+    void confirmed(durability d, bool is_done) {
+        if (!is_done || is_over) {
+            return;
+        }
         if (d == durability::synced) {
             h.all_synced();
         } else if (d != durability::accepted) {
@@ -506,20 +535,30 @@ struct life {
     /// The handle, made if there is none.
     [[nodiscard]] bool has(std::size_t i) {
         if (!current.logs[i].is_there) {
-            attempt({.kind = what::made, .log = i, .offset = s.logs[i].partitions}, [&] {
-                handles[i] = broker->log<std::string>(log_names[i], s.logs[i]);
-            });
-            h.all_synced();
+            all_synced_if(
+                attempt({.kind = what::made, .log = i, .offset = s.logs[i].partitions}, [&] {
+                    handles[i] = broker->log<std::string>(log_names[i], s.logs[i]);
+                    if (may_fail) {
+                        broker->sync(); // making it does not tell
+                    }
+                }));
             h.epoch[i] = 0;
         } else if (!handles[i]) {
             handles[i] = broker->log<std::string>(log_names[i], s.logs[i]);
         }
-        return handles[i].has_value() && wrong.empty();
+        return handles[i].has_value() && wrong.empty() && !is_over;
     }
 
     void step() {
-        const std::size_t i = below(log_count);
-        if (!wrong.empty() || !has(i)) {
+        try {
+            do_something(below(log_count));
+        } catch (const railmq::system_error& error) {
+            is_over = true;
+            wrong = may_fail || !wrong.empty() ? wrong : error.what();
+        }
+    }
+    void do_something(std::size_t i) {
+        if (!wrong.empty() || is_over || !has(i)) {
             return;
         }
         const auto& log = *handles[i];
@@ -539,10 +578,10 @@ struct life {
             const part_model& m = current.logs[i].parts[p];
             const std::uint64_t upto = m.start + below(m.end - m.start + 1);
             if (below(3) == 0) {
-                attempt({.kind = what::deleted, .log = i, .partition = p, .offset = upto}, [&] {
-                    log.delete_records(p, upto);
-                });
-                h.all_synced();
+                all_synced_if(
+                    attempt({.kind = what::deleted, .log = i, .partition = p, .offset = upto}, [&] {
+                        log.delete_records(p, upto);
+                    }));
             }
             break;
         }
@@ -559,7 +598,7 @@ struct life {
                 consumers[i][g]->commit();
                 note_commits(i);
                 h.is_consuming = false;
-                h.all_synced();
+                all_synced_if(true);
             }
             break;
         }
@@ -578,22 +617,20 @@ struct life {
             break;
         case 20:
             broker->sync();
-            h.all_synced();
+            all_synced_if(true);
             break;
         case 21:
             if (below(4) == 0 && parts < 4) {
-                attempt({.kind = what::more_partitions, .log = i, .offset = 1}, [&] {
+                all_synced_if(attempt({.kind = what::more_partitions, .log = i, .offset = 1}, [&] {
                     log.add_partitions(1);
-                });
-                h.all_synced();
+                }));
             }
             break;
         case 22:
             if (below(6) == 0) {
                 close_consumers(i);
-                attempt(
-                    {.kind = what::dropped, .log = i}, [&] { broker->delete_log(log_names[i]); });
-                h.all_synced();
+                all_synced_if(attempt(
+                    {.kind = what::dropped, .log = i}, [&] { broker->delete_log(log_names[i]); }));
                 handles[i].reset();
                 std::erase_if(h.acked, [&](std::uint64_t one) {
                     return (one >> 38U) / 2 == i; // 32 for the offset, 6 for the partition
@@ -620,7 +657,7 @@ struct life {
         const durability d = any_durability();
         const auto records = e.records;
         const std::uint64_t expected = current.logs[i].parts[p].end;
-        attempt(std::move(e), [&] {
+        const bool is_done = attempt(std::move(e), [&] {
             auto producer = handles[i]->producer({.durability = d});
             railmq::log_receipt got;
             const railmq::append_options o{.partition = p};
@@ -642,7 +679,7 @@ struct life {
                     "got offset " + std::to_string(got.offset) + " for " + std::to_string(expected);
             }
         });
-        confirmed(d);
+        confirmed(d, is_done);
     }
     /// With a producer that numbers; some are sent twice, which stores nothing.
     void append_numbered(std::size_t i, std::uint32_t p) {
@@ -664,7 +701,7 @@ struct life {
             if (got.duplicate_of != (*batch)[3]) {
                 wrong = "what was sent twice is not known to be";
             }
-            confirmed(d);
+            confirmed(d, true);
             return;
         }
         event e{.kind = what::appended, .log = i, .partition = p};
@@ -673,11 +710,11 @@ struct life {
         record_value r{"k" + std::to_string(below(6)), std::to_string(++h.values), sim.now()};
         e.records.push_back(r);
         const std::int32_t sequence = *e.sequence;
-        attempt(std::move(e), [&] {
+        const bool is_done = attempt(std::move(e), [&] {
             (void)producer.send(
                 *r.key, *r.value, railmq::append_options{.partition = p, .sequence = sequence});
         });
-        confirmed(d);
+        confirmed(d, is_done);
     }
     void consume(std::size_t i, std::size_t g) {
         h.is_consuming = true;
@@ -690,7 +727,7 @@ struct life {
                  .max_poll_interval = 24h}));
         }
         auto batch = c->receive_batch(1 + below(6), 0s);
-        if (batch.empty()) {
+        if (batch.empty() && !may_fail) {
             h.all_written(); // whoever has nothing to do writes what there is
         }
         for (auto& d : batch) {
@@ -719,9 +756,9 @@ struct life {
             return;
         }
         if (below(2) == 0) {
-            attempt({.kind = what::group_dropped, .log = i, .group = g}, [&] {
+            all_synced_if(attempt({.kind = what::group_dropped, .log = i, .group = g}, [&] {
                 handles[i]->delete_group(group_names[g]);
-            });
+            }));
             for (std::uint32_t p = 0; p < 64; ++p) {
                 h.acked.erase(
                     h.acked.lower_bound(history::ack_of(i, g, p, 0)),
@@ -730,9 +767,9 @@ struct life {
         } else {
             const std::uint64_t to = handles[i]->start_offset(0);
             event e{.kind = what::committed, .log = i, .offset = to, .group = g};
-            attempt(std::move(e), [&] { handles[i]->reset_offset(group_names[g], 0, to); });
+            all_synced_if(
+                attempt(std::move(e), [&] { handles[i]->reset_offset(group_names[g], 0, to); }));
         }
-        h.all_synced();
     }
     void look(std::size_t i) {
         const found_log f = look_at(*handles[i]);
@@ -759,6 +796,8 @@ struct life {
     std::array<std::optional<log_type>, log_count> handles{};
     std::array<std::array<std::optional<consumer_type>, 2>, log_count> consumers{};
     model current{};
+    bool may_fail = false; ///< The disk.
+    bool is_over = false;  ///< It has failed, and what comes now is not known.
     std::string why{};
     std::string wrong{};
 };
@@ -780,6 +819,7 @@ struct figures {
     std::uint64_t ends = 0;
     std::uint64_t during_recovery = 0;
     std::uint64_t events = 0;
+    std::uint64_t failed = 0; ///< Lives that met a fault.
 };
 
 /// Ends the broker there, opens it again, and sees that all is well. Returns what is not.
@@ -930,6 +970,54 @@ struct run_options {
     return verify(h, s, ending::power, random(), f);
 }
 
+/// A life on a disk that fails, once or for good, or that has too little space. What was confirmed
+/// before is there when it is opened again, and what was refused is not.
+[[nodiscard]] std::string run_on_bad_disk(std::uint64_t seed, figures& f) {
+    using railmq::storage::disk_operation;
+    const setting s{seed};
+    railmq::random_engine random{seed};
+    const auto below = [&](std::uint64_t n) { return railmq::uniform_below(random, n); };
+    history h{random(), {.torn_sectors = 0.1}};
+    std::optional<history> last;
+    {
+        life l{h, s, random()};
+        l.may_fail = true;
+        if (!l.open()) {
+            return l.why;
+        }
+        for (std::uint64_t n = below(60); n != 0; --n) {
+            l.step();
+        }
+        constexpr std::array<disk_operation, 8> calls{
+            disk_operation::open,
+            disk_operation::write,
+            disk_operation::write,
+            disk_operation::sync,
+            disk_operation::sync,
+            disk_operation::allocate,
+            disk_operation::rename,
+            disk_operation::any};
+        const disk_operation what = calls[below(calls.size())];
+        const std::uint64_t nth = 1 + below(30);
+        switch (below(3)) {
+        case 0: h.disk.fail(what, nth, boost::system::errc::io_error); break;
+        case 1: h.disk.fail_from(what, nth, boost::system::errc::io_error); break;
+        default: h.disk.set_capacity(h.disk.used() + below(20'000)); break;
+        }
+        for (int n = 0; n < 150; ++n) {
+            l.step();
+        }
+        if (!l.wrong.empty()) {
+            return l.wrong;
+        }
+        f.failed += l.is_over ? 1 : 0;
+        last.emplace(h);
+    }
+    last->disk.heal();
+    last->disk.set_capacity(~std::uint64_t{0});
+    return verify(*last, s, pick_end(random), random(), f);
+}
+
 [[nodiscard]] std::uint64_t number_from(const char* variable, std::uint64_t usual) {
     const char* const asked = std::getenv(variable);
     return asked != nullptr ? std::strtoull(asked, nullptr, 10) : usual;
@@ -956,4 +1044,23 @@ TEST_CASE("F1, F2: logs are ended at any moment, and what was confirmed is there
     WARN(
         f.ends << " ends, " << f.during_recovery << " of them soon after another one; " << f.events
                << " events");
+}
+
+TEST_CASE("F5, F6, F7: on a disk that fails or is full, logs keep what they confirmed [T10][T20]") {
+    const std::uint64_t only = number_from("RAILMQ_LOG_RUN", ~std::uint64_t{0});
+    const std::uint64_t runs = number_from("RAILMQ_LOG_RUNS", 200);
+    figures f;
+    for (std::uint64_t n = 0; n < runs; ++n) {
+        if (only != ~std::uint64_t{0}) {
+            n = only;
+        }
+        const std::string wrong = run_on_bad_disk(railmq::test::seed(n), f);
+        INFO("RAILMQ_LOG_RUN=" << n << "\n" << wrong);
+        REQUIRE(wrong.empty());
+        if (only != ~std::uint64_t{0}) {
+            break;
+        }
+    }
+    CHECK((only != ~std::uint64_t{0} || f.failed > runs / 3));
+    WARN(f.failed << " of " << runs << " lives met a fault");
 }
