@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -135,6 +136,8 @@ private:
             bool is_good = false;
             try {
                 is_good = ops_.decode(space_, r.payload);
+            } catch (const std::bad_alloc&) {
+                throw; // that says nothing of the bytes
             } catch (...) {
                 owner_.count_swallowed();
             }
@@ -563,6 +566,7 @@ auto broker_logs<Runtime, Broker>::wake_log(
     after_list& after,
     failure& failed) -> std::shared_ptr<log_type> {
     using undecodable = typename log_type::undecodable;
+    bool is_open = false;
     auto& all = self().kept_.logs;
     storage::kept_log& kept = all.at(number);
     const storage::log_definition& was = kept.definition;
@@ -587,13 +591,7 @@ auto broker_logs<Runtime, Broker>::wake_log(
     auto made = std::make_shared<log_type>(
         self().shared_from_this(), was.name, type, was.options, number, &kept);
     auto bad = std::make_shared<std::vector<undecodable>>();
-    const errc e = made->restore(
-        kept, [this] { return ++self().queues_made_; }, *bad);
-    if (e != errc{}) {
-        failed = {e, "log '" + was.name + "' cannot be read back"};
-        return nullptr;
-    }
-    after.push_back([this, made, bad] {
+    std::function<void()> settle = [this, made, bad] {
         errc why{};
         const auto to =
             bad->empty()
@@ -601,10 +599,32 @@ auto broker_logs<Runtime, Broker>::wake_log(
                 : self().dead_letter_queue(
                       Broker::undecodable_name(made->name()), message_type_of<bytes>(), why);
         made->settle_restored(*bad, to.get());
-    });
-    logs_.emplace(was.name, made);
+    };
+    after.reserve(after.size() + 1);
+    // Whatever may fail comes first: once it has been read back, the log is open.
+    const struct undoing {
+        broker_logs& self;
+        const std::string& name;
+        std::uint64_t number;
+        bool& is_open;
+        ~undoing() {
+            if (!is_open) {
+                self.logs_.erase(name);
+                self.logs_kept_as_.erase(number);
+            }
+        }
+    } undo{*this, made->name(), number, is_open};
+    logs_.emplace(made->name(), made);
     logs_kept_as_.emplace(number, made);
-    unopened_logs_.erase(unopened_logs_.find(was.name));
+    const errc e = made->restore(
+        kept, [this] { return ++self().queues_made_; }, *bad);
+    if (e != errc{}) {
+        failed = {e, "log '" + made->name() + "' cannot be read back"};
+        return nullptr;
+    }
+    is_open = true;
+    after.push_back(std::move(settle));
+    unopened_logs_.erase(unopened_logs_.find(made->name()));
     all.erase(number);
     return made;
 }
