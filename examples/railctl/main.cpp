@@ -38,7 +38,7 @@ using view_type = journal_view<posix_directory>;
 
 constexpr std::string_view usage = R"(usage: railctl COMMAND ...
 
-  list DIR                       the queues, how many messages are in them, and the exchanges
+  list DIR                       queues and logs, how much is in them, and exchanges
   verify DIR [--progress]        checks every checksum of every file
   dump DIR QUEUE [--payloads] [--full] [--limit N]
                                  messages, with their payloads if asked for (256 bytes; or --full)
@@ -179,6 +179,56 @@ void list_exchanges(kept_state& state) {
     }
 }
 
+void list_logs(kept_state& state, railmq::time_point now) {
+    if (state.logs.empty()) {
+        return;
+    }
+    fmt::print(
+        "\n{:24} {:>9} {:>20} {:>10} {:>12}  {}\n",
+        "log",
+        "partition",
+        "offsets",
+        "records",
+        "bytes",
+        "format");
+    std::vector<const kept_log*> logs;
+    for (const auto& [number, log] : state.logs) {
+        logs.push_back(&log);
+    }
+    std::sort(logs.begin(), logs.end(), [](const kept_log* a, const kept_log* b) {
+        return a->definition.name < b->definition.name;
+    });
+    for (const kept_log* log : logs) {
+        for (std::uint32_t n = 0; n < log->definition.partitions; ++n) {
+            const auto known = log->partitions.find(n);
+            const kept_partition nothing{};
+            const kept_partition& p = known == log->partitions.end() ? nothing : known->second;
+            fmt::print(
+                "{:24} {:>9} {:>20} {:>10} {:>12}  {}\n",
+                printable(log->definition.name),
+                n,
+                fmt::format("{} to {}", p.extent.start, p.extent.end),
+                p.rows.records(),
+                p.rows.bytes(),
+                printable(log->definition.format));
+        }
+        for (const auto& [name, g] : log->groups) {
+            std::string where;
+            for (const auto& [partition, offset] : g.offsets) {
+                where += fmt::format(" {}:{}", partition, offset.offset);
+            }
+            fmt::print(
+                "  group {}, {} rebalance(s), committed{}{}\n",
+                printable(name),
+                g.definition.generation,
+                where.empty() ? " nothing" : where,
+                g.definition.emptied == railmq::never
+                    ? ""
+                    : ", without members for " + length(now - g.definition.emptied));
+        }
+    }
+}
+
 int list(const options& o) {
     recovery_report report;
     const auto view = open_view(o.argument(0), report);
@@ -227,6 +277,7 @@ int list(const options& o) {
             differences(q->definition.options));
     }
     list_exchanges(view->state());
+    list_logs(view->state(), now);
     return 0;
 }
 
@@ -494,6 +545,15 @@ int salvage_directory(const options& o) {
             ids_of(l),
             l.name.empty() ? fmt::format("number {}", l.queue) : printable(l.name));
     }
+    for (const lost_records& l : report.lost_of_logs) {
+        fmt::print(
+            "{} offsets {} to {} of partition {} of log {}\n",
+            l.is_certain ? "LOST" : "perhaps lost:",
+            l.first,
+            l.first + l.count - 1,
+            l.partition,
+            l.name.empty() ? fmt::format("number {}", l.log) : printable(l.name));
+    }
     if (report.may_have_old) {
         fmt::print("messages that had left may be there again, where what said so is lost\n");
     }
@@ -510,14 +570,22 @@ int salvage_directory(const options& o) {
             report.exchanges,
             report.bindings);
     }
+    for (const salvaged_log& l : report.logs) {
+        fmt::print(
+            "saved {} record(s) of log {}{}\n",
+            l.records,
+            printable(l.name),
+            l.is_nameless ? ", whose name and format are lost" : "");
+    }
     if (ec) {
         throw refusal{
             printable(o.argument(1)) + ": " + ec.message() +
             "; what is in it is not whole, and no broker opens it"};
     }
     fmt::print(
-        "{} message(s) in {}; {} is as it was\n",
+        "{} message(s){} in {}; {} is as it was\n",
         report.messages,
+        report.logs.empty() ? "" : fmt::format(" and {} record(s) of logs", report.records),
         printable(o.argument(1)),
         printable(o.argument(0)));
     return report.scan.damage.empty() ? 0 : 1;

@@ -45,6 +45,14 @@ int main(int argc, char** argv) {
             "events", railmq::exchange_type::topic, {.alternate = "spare"});
         events.bind(orders, "order.#");
         events.bind(orders, "forged\x1b[2J");
+        auto prices = broker.log<std::string>("prices", {.partitions = 2});
+        for (int i = 0; i < 10; ++i) {
+            prices.producer().send("espresso", std::to_string(i), {.partition = 1});
+        }
+        prices.delete_records(1, 3);
+        auto reader = prices.consumer({.group = "menu"});
+        reader.try_receive()->ack();
+        reader.commit();
         broker.sync();
         if (how == "hold") {
             std::puts("ready");

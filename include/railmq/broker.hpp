@@ -3,6 +3,7 @@
 
 #include <railmq/detail/broker_core.hpp>
 #include <railmq/detail/exchange_table.hpp>
+#include <railmq/detail/kept_logs.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_group.hpp>
 #include <railmq/detail/queue_core.hpp>
@@ -166,21 +167,22 @@ public:
     }
 
     /// Opens the log of that name, or makes it with these options; an existing one must have been
-    /// made with the same.
+    /// made with the same. In a broker with a directory it is kept, and opening reads all of it.
     ///
-    /// Throws `system_error`: `invalid_name`; `invalid_argument` for options out of range, and in a
-    /// broker with a directory, which does not keep logs yet; `type_mismatch`, when it holds
-    /// another type, or is a queue; `options_mismatch`, which says what differs; `closed`.
+    /// Throws `system_error`: `invalid_name`; `invalid_argument` for options out of range, and with
+    /// a directory for a `T` without a `codec`; `type_mismatch`, when it holds another type, or is
+    /// a queue; `options_mismatch`, which says what differs; `closed`; with a directory also
+    /// `no_space` and `journal_failed`, and `memory_limit`, `journal_corrupt` and `io_error` of a
+    /// log that cannot be read back and stays as it is.
     template <class T>
     [[nodiscard]] basic_partitioned_log<T, Runtime> log(std::string_view name, log_options o = {});
-    /// The log of that name if there is one, whatever its options. Throws `type_mismatch` when it
-    /// holds another type.
+    /// The log of that name if there is one, whatever its options. Throws as `log`.
     template <class T>
     [[nodiscard]] std::optional<basic_partitioned_log<T, Runtime>>
     find_log(std::string_view name) const;
     /// Removes a log and everything in it; its handles report `not_found` from then on. What was
-    /// handed out can still be read. Errors: `not_found`.
-    void delete_log(std::string_view name, error_code& ec) { remove_log(name, false, ec); }
+    /// handed out can still be read. Errors: `not_found`; `no_space` and `journal_failed`.
+    void delete_log(std::string_view name, error_code& ec);
     void delete_log(std::string_view name) {
         error_code ec;
         delete_log(name, ec);
@@ -201,7 +203,9 @@ public:
     [[nodiscard]] std::optional<basic_topic<T, Runtime>> find_topic(std::string_view name) const;
     /// Removes a topic with its subscriptions: waiting calls on them end with `not_found`, and what
     /// they have not taken is forgotten. Their dead letters stay. Errors: `not_found`.
-    void delete_topic(std::string_view name, error_code& ec) { remove_log(name, true, ec); }
+    void delete_topic(std::string_view name, error_code& ec) {
+        delete_unkept(core().find_log(name), true, ec);
+    }
     void delete_topic(std::string_view name) {
         error_code ec;
         delete_topic(name, ec);
@@ -364,42 +368,8 @@ private:
             throw system_error(f.code, f.what);
         }
     }
-    static void
-    require_type(const detail::log_core<Runtime>& l, bool is_topic, detail::message_type want) {
-        if (l.is_topic() != is_topic) {
-            require(
-                {errc::type_mismatch,
-                 "'" + l.name() + "' is a " +
-                     (is_topic ? "log, and not a topic" : "topic, and not a log")});
-        }
-        if (!(l.type() == want)) {
-            require(
-                {errc::type_mismatch,
-                 "log '" + l.name() + "' holds records of type " + std::string{l.type().name} +
-                     ", not " + std::string{want.name}});
-        }
-    }
-    void remove_log(std::string_view name, bool is_topic, error_code& ec) {
-        const auto gone = core().find_log(name);
-        ec = {};
-        if (gone == nullptr || gone->is_topic() != is_topic) {
-            ec = errc::not_found;
-            return;
-        }
-        // Its subscriptions' names first: whoever makes it anew finds none of them.
-        gone->close(errc::not_found);
-        if (!core().remove_log(name, gone)) {
-            ec = errc::not_found; // somebody else has
-            return;
-        }
-        core().forget_bindings(*gone);
-    }
-    /// The log or topic of that name, made if it is missing.
-    [[nodiscard]] std::shared_ptr<detail::log_core<Runtime>> open_log(
-        std::string_view name,
-        const log_options& o,
-        detail::log_interest interest,
-        detail::message_type type);
+    void delete_unkept(
+        const std::shared_ptr<detail::log_core<Runtime>>& l, bool is_topic, error_code& ec);
     template <class T>
     [[nodiscard]] basic_queue<T, Runtime>
     open(std::string_view name, const queue_options* o) const {
@@ -430,79 +400,107 @@ basic_broker<Runtime>::find_queue(std::string_view name) const {
 }
 
 template <class Runtime>
-std::shared_ptr<detail::log_core<Runtime>> basic_broker<Runtime>::open_log(
-    std::string_view name,
-    const log_options& o,
-    detail::log_interest interest,
-    detail::message_type type) {
-    require(validate_name(name));
-    if (core().journal() != nullptr) {
-        require(
-            {errc::invalid_argument,
-             "logs and topics are not kept in directories yet; make '" + std::string{name} +
-                 "' in a broker without one"});
-    }
-    failure f;
-    auto l = core().open_log(name, f, [&](std::uint64_t) {
-        return std::make_shared<detail::log_core<Runtime>>(
-            core_, std::string{name}, type, o, interest);
-    });
-    require(f);
-    require_type(*l, interest.decides, type);
-    std::string_view what = difference(l->options(), o);
-    if (what.empty() && !(l->interest() == interest)) {
-        what = l->interest().keeps_last != interest.keeps_last ? "retain_last" : "history";
-    }
-    if (!what.empty()) {
-        require(
-            {errc::options_mismatch,
-             "'" + l->name() + "' exists with another " + std::string{what}});
-    }
-    return l;
-}
-
-template <class Runtime>
 template <class T>
 basic_partitioned_log<T, Runtime> basic_broker<Runtime>::log(std::string_view name, log_options o) {
+    require(validate_name(name));
     require(validate(o));
-    return basic_partitioned_log<T, Runtime>{open_log(name, o, {}, detail::message_type_of<T>())};
+    failure f;
+    auto l = core().open_log(name, detail::message_type_of<T>(), &o, {}, f);
+    require(f);
+    return basic_partitioned_log<T, Runtime>{std::move(l)};
 }
 
 template <class Runtime>
 template <class T>
 std::optional<basic_partitioned_log<T, Runtime>>
 basic_broker<Runtime>::find_log(std::string_view name) const {
-    auto l = core().find_log(name);
-    if (l == nullptr || l->is_topic()) {
+    if (const auto there = core().find_log(name); there != nullptr && there->is_topic()) {
         return std::nullopt;
     }
-    require_type(*l, false, detail::message_type_of<T>());
-    return basic_partitioned_log<T, Runtime>{std::move(l)};
+    failure f;
+    auto l = core().open_log(name, detail::message_type_of<T>(), nullptr, {}, f);
+    require(f);
+    return l == nullptr ? std::nullopt
+                        : std::optional{basic_partitioned_log<T, Runtime>{std::move(l)}};
+}
+
+template <class Runtime>
+void basic_broker<Runtime>::delete_log(std::string_view name, error_code& ec) {
+    if (const auto there = core().find_log(name); there != nullptr && !there->is_kept()) {
+        delete_unkept(there, false, ec);
+        return;
+    }
+    const auto gone = core().remove_log(name, ec);
+    if (gone == nullptr) {
+        if (!ec) {
+            core().remove_unopened_log(name, ec);
+        }
+        return;
+    }
+    gone->close(errc::not_found);
+    core().forget_bindings(*gone);
+    gone->confirm_all(ec);
+    gone->forget();
+}
+
+template <class Runtime>
+void basic_broker<Runtime>::delete_unkept(
+    const std::shared_ptr<detail::log_core<Runtime>>& l, bool is_topic, error_code& ec) {
+    ec = {};
+    if (l == nullptr || l->is_topic() != is_topic) {
+        ec = errc::not_found;
+        return;
+    }
+    // Its subscriptions' names first: whoever makes it anew finds none of them.
+    l->close(errc::not_found);
+    if (!core().forget_log(l)) {
+        ec = errc::not_found; // somebody else has
+        return;
+    }
+    core().forget_bindings(*l);
 }
 
 template <class Runtime>
 template <class T>
 basic_topic<T, Runtime> basic_broker<Runtime>::topic(std::string_view name, topic_options o) {
+    require(validate_name(name));
     require(validate(o));
+    if (core().journal() != nullptr) {
+        require(
+            {errc::invalid_argument,
+             "topics are not kept in directories yet; make '" + std::string{name} +
+                 "' in a broker without one"});
+    }
     log_options as_log;
     as_log.retention = o.history.value_or(log_retention{});
     // Small ones, since only whole segments go.
     as_log.segment_bytes = std::size_t{1} << 20;
     as_log.segment_records = 4096;
-    return basic_topic<T, Runtime>{open_log(
-        name, as_log, {true, o.history.has_value(), o.retain_last}, detail::message_type_of<T>())};
+    failure f;
+    auto t = core().open_log(
+        name,
+        detail::message_type_of<T>(),
+        &as_log,
+        {true, o.history.has_value(), o.retain_last},
+        f);
+    require(f);
+    return basic_topic<T, Runtime>{std::move(t)};
 }
 
 template <class Runtime>
 template <class T>
 std::optional<basic_topic<T, Runtime>>
 basic_broker<Runtime>::find_topic(std::string_view name) const {
-    auto l = core().find_log(name);
-    if (l == nullptr || !l->is_topic()) {
+    auto t = core().find_log(name);
+    if (t == nullptr || !t->is_topic()) {
         return std::nullopt;
     }
-    require_type(*l, true, detail::message_type_of<T>());
-    return basic_topic<T, Runtime>{std::move(l)};
+    if (!(t->type() == detail::message_type_of<T>())) {
+        throw system_error(
+            make_error_code(errc::type_mismatch),
+            "topic '" + t->name() + "' holds messages of type " + std::string{t->type().name});
+    }
+    return basic_topic<T, Runtime>{std::move(t)};
 }
 
 template <class Runtime>

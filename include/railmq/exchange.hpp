@@ -70,9 +70,10 @@ public:
     /// weight. From when this returns on, what is sent goes there.
     ///
     /// Errors, after which nothing is bound: `not_found`, when either end was deleted;
-    /// `invalid_argument`, for one of another broker, a key of more than 255 bytes, or arguments
-    /// that the type does not have; `closed`; `no_space`, `journal_failed` of a journal that failed
-    /// before. `journal_failed` may also mean that it is bound, and not known to be kept.
+    /// `invalid_argument`, for one of another broker, a log that is kept in a directory, a key of
+    /// more than 255 bytes, or arguments that the type does not have; `closed`; `no_space`,
+    /// `journal_failed` of a journal that failed before. `journal_failed` may also mean that it is
+    /// bound, and not known to be kept.
     void
     bind(const queue_type& to, std::string_view key = {}, const binding_arguments& a = {}) const {
         bind_to(to, key, a);
@@ -185,6 +186,11 @@ private:
     void bind_to(const Handle& to, std::string_view key, const binding_arguments& a) const {
         const std::string& its_name = of_this_broker(to).name();
         const target t = target_of(to);
+        if (t.log != nullptr && t.log->is_kept()) {
+            require(
+                {errc::invalid_argument,
+                 "bindings to logs are not kept in directories yet, and '" + its_name + "' is"});
+        }
         std::uint64_t record = 0;
         const auto is_there = [&] {
             const auto& b = core_->broker();

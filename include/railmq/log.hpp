@@ -57,8 +57,14 @@ struct log_stats {
 /// Made by `broker.log<T>(name, options)`. A handle; copies refer to the same log.
 ///
 /// Offsets of a partition begin at 0, have no gaps when they are given, and are never used twice.
-/// A log is in memory alone. Retention and compaction happen in small parts inside of sends, and
-/// when they are asked for; there is no thread for them.
+/// Retention and compaction happen in small parts inside of sends, and when they are asked for;
+/// there is no thread for them.
+///
+/// In a broker with a directory a log is kept, and all of it is in memory as well. What is sent is
+/// as safe as the producer's `durability` says. What leaves, and what groups have committed, is
+/// written at once and synced with the next sync; calls that ask for just that (`delete_records`,
+/// `add_partitions`, `reset_offset`, `delete_group`, a consumer's `commit`) return when it is as
+/// safe as the broker's `durability` says, or report `journal_failed`, when that is not known.
 ///
 /// Errors are thrown as `system_error`: `closed` once the broker is closed, `not_found` when the
 /// log was deleted, and what is said at each call.
@@ -114,12 +120,16 @@ public:
 
     [[nodiscard]] std::uint32_t partitions() const { return core().partitions(); }
     /// Makes `n` more. Records of a key may go to another partition from then on, and old ones stay
-    /// where they are. Groups divide the new ones at once. `invalid_argument` above 65536 in all.
+    /// where they are. Groups divide the new ones at once. `invalid_argument` above 65536 in all;
+    /// with a directory also an error of the journal.
     void add_partitions(std::uint32_t n) const {
-        if (!core().add_partitions(n)) {
+        if (const errc e = core().add_partitions(n); e != errc{}) {
             throw system_error(
-                make_error_code(errc::invalid_argument), "a log has at most 65536 partitions");
+                make_error_code(e),
+                e == errc::invalid_argument ? std::string{"a log has at most 65536 partitions"}
+                                            : "add partitions to log '" + name() + "'");
         }
+        confirm("add partitions to log");
     }
     /// The offset of the oldest record that can be read, or of the next one if there is none. This
     /// and the next three: `invalid_argument` for a partition that the log does not have.
@@ -141,7 +151,8 @@ public:
     /// Removes all records below `offset`, whoever has not read them yet. Returns how many there
     /// were. `offset_out_of_range` above the end.
     std::uint64_t delete_records(std::uint32_t partition, std::uint64_t offset) const {
-        return line(partition).locked([&](auto& p, auto&, auto& gone) {
+        detail::line_record kept;
+        const std::uint64_t n = line(partition).removing(kept, [&](auto& p, auto&, auto& gone) {
             auto r = p.delete_records(offset);
             gone = std::move(r.gone);
             if (r.failed != errc{}) {
@@ -151,6 +162,8 @@ public:
             }
             return r.amount.records;
         });
+        confirm("delete records of log", kept);
+        return n;
     }
 
     /// The time of the broker's clock: what records are stamped with, and `log_start::at_time`
@@ -174,7 +187,9 @@ public:
     lag(std::string_view group, std::uint32_t partition) const {
         const auto extent = line(partition).locked([](auto& p, auto& c, auto&) {
             return core::log_extent{
-                p.start_offset(), p.end_offset(), std::max(c.checkpoint(), c.covered())};
+                p.start_offset(),
+                p.end_offset(),
+                std::max({c.checkpoint(), c.covered(), p.dense_from()})};
         });
         return group_of(group)->lag(partition, extent);
     }
@@ -208,6 +223,7 @@ public:
         if (const errc e = group_of(group)->reset(partition, offset); e != errc{}) {
             throw system_error(make_error_code(e), "reset group '" + std::string{group} + "'");
         }
+        confirm("reset a group of log");
     }
     /// Forgets a group and what it has committed. `in_use` while it has members.
     void delete_group(std::string_view group) const {
@@ -216,6 +232,7 @@ public:
             throw system_error(make_error_code(e), "delete group '" + std::string{group} + "'");
         }
         core().remove_group(group, *g);
+        confirm("delete a group of log");
     }
 
     // Subscriptions
@@ -253,7 +270,9 @@ public:
     std::uint64_t apply_retention() const {
         std::uint64_t removed = 0;
         for (auto* l : core().lines()) {
-            removed += l->apply_retention(now()).records;
+            detail::line_record kept;
+            removed += l->apply_retention(now(), kept).records;
+            core().after(kept);
         }
         return removed;
     }
@@ -264,7 +283,9 @@ public:
         std::uint64_t removed = 0;
         errc failed{};
         for (auto* l : core().lines()) {
-            removed += l->compact(now(), failed);
+            detail::line_record kept;
+            removed += l->compact(now(), kept, failed);
+            core().after(kept);
         }
         if (failed != errc{}) {
             throw system_error(make_error_code(failed), "compact log '" + name() + "'");
@@ -328,11 +349,32 @@ private:
         return *l;
     }
 
+    /// Waits until what was done survives, as far as the broker's sends do by default.
+    void confirm(const char* what, const detail::line_record& kept) const {
+        error_code ec;
+        core().confirm(kept, ec);
+        if (ec) {
+            throw system_error(ec, std::string{what} + " '" + name() + "'");
+        }
+    }
+    void confirm(const char* what) const {
+        error_code ec;
+        core().confirm_all(ec);
+        if (ec) {
+            throw system_error(ec, std::string{what} + " '" + name() + "'");
+        }
+    }
     [[nodiscard]] std::shared_ptr<group_type> open_group(const log_consumer_options& o) const {
         const auto& log = shared_core();
         const group_options wanted = group_part(o);
         auto group = log->open_group(o.group, [&] {
-            return std::make_shared<group_type>(log->shared_broker(), wanted, log->partitions());
+            return std::make_shared<group_type>(
+                log->shared_broker(),
+                log->broker().take_number(),
+                log->kept_as(),
+                o.group,
+                wanted,
+                log->partitions());
         });
         if (const auto what = difference(group->options(), wanted); !what.empty()) {
             require(

@@ -4,11 +4,16 @@
 #include <railmq/core/log_record.hpp>
 #include <railmq/core/murmur2.hpp>
 #include <railmq/detail/log_core.hpp>
+#include <railmq/detail/log_line.hpp>
+#include <railmq/detail/wake_up_timer.hpp>
 #include <railmq/fwd.hpp>
+#include <railmq/model/codec.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/printable.hpp>
 #include <railmq/model/properties.hpp>
+#include <railmq/storage/log_entries.hpp>
+#include <railmq/storage/wire.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -42,11 +47,15 @@ namespace railmq {
 ///  - `invalid_argument`: no key, in a log that is compacted; no such partition; a delay or a time
 ///    to live, which a log does not have; two different keys; a sequence without a producer;
 ///  - `sequence_out_of_order`: of an idempotent producer, or another end than `expected_offset`;
-///  - `fenced`: a higher epoch of this producer has been seen.
-/// After an error nothing was stored, and a value that was moved in is lost.
+///  - `fenced`: a higher epoch of this producer has been seen;
+///  - with a directory `no_space`, and `journal_failed`: of a send that was begun, this says that
+///    its outcome is not known: it can be read now, and may be gone after a restart.
+/// After any other error nothing was stored, and a value that was moved in is lost. What the codec
+/// throws is passed on.
 ///
 /// Thread safety: safe. Copies are the same producer. Cost of a send: one lock, one move of the
-/// value, no allocation for most records.
+/// value, no allocation for most records; with a directory also the encoding, without the lock, and
+/// a write or a sync, shared by threads, as `durability` says.
 template <class T, class Runtime>
 class basic_log_producer {
     using log_type = detail::log_core<Runtime>;
@@ -164,6 +173,7 @@ private:
     basic_log_producer(std::shared_ptr<log_type> log, log_producer_options o)
         : log_{std::move(log)}
         , options_{o}
+        , durability_{o.durability.value_or(log_->broker().options().durability)}
         , shared_{std::make_shared<shared_part>()} {}
 
     template <class F>
@@ -240,9 +250,35 @@ private:
                 ec = errc::message_too_large;
                 return {};
             }
+        }
+        std::vector<std::byte> encoded;
+        encode(in, value, encoded);
+        if (value != nullptr) {
             in.take(*value);
         }
-        return append(std::span{static_cast<core::log_input*>(&in), 1}, where, o, ec);
+        return append(std::span{static_cast<core::log_input*>(&in), 1}, where, o, encoded, ec);
+    }
+
+    /// Appends the record as an entry of the journal, if there is one.
+    void encode(const core::log_input& in, const T* value, std::vector<std::byte>& out) const {
+        if constexpr (encodable<T>) {
+            if (!log_->is_kept()) {
+                return;
+            }
+            storage::wire_writer w{out, log_->broker().journal()->wall()};
+            const bool is_stamped = log_->options().timestamps == log_timestamps::append;
+            storage::wire::put_run_record(
+                w,
+                in.key,
+                is_stamped ? std::nullopt : in.timestamp,
+                in.props.get(),
+                value == nullptr);
+            if (value != nullptr) {
+                const auto size = w.begin_sized(payload_size<T>::of(*value));
+                codec<T>::encode(*value, out);
+                w.end_sized(size);
+            }
+        }
     }
 
     log_receipt put_many(std::vector<T>& values, const append_options& o, error_code& ec) {
@@ -272,6 +308,7 @@ private:
             alignas(T) std::byte raw[sizeof(T)];
         };
         std::vector<place> places(values.size());
+        std::vector<std::byte> encoded;
         row in{values.size()};
         for (std::size_t i = 0; i < values.size(); ++i) {
             if (payload_size<T>::of(values[i]) > options_.max_message_bytes) {
@@ -279,21 +316,25 @@ private:
                 return {};
             }
             in.records[i].timestamp = o.timestamp;
+            encode(in.records[i], &values[i], encoded);
             in.records[i].payload =
                 ::new (static_cast<void*>(places[i].raw)) T(std::move(values[i]));
         }
-        return append(in.records, where, o, ec);
+        return append(in.records, where, o, encoded, ec);
     }
 
     log_receipt append(
         std::span<core::log_input> records,
         std::uint32_t where,
         const append_options& o,
+        std::span<const std::byte> encoded,
         error_code& ec) {
         core::append_terms terms;
         terms.expected_offset = o.expected_offset;
         auto& line = *log_->line(where);
-        auto& clock = log_->broker().clock();
+        auto& owner = log_->broker();
+        owner.catch_up();
+        detail::line_record kept;
         core::append_result r;
         if (options_.producer_id && !records.empty()) {
             std::lock_guard guard{shared_->mutex};
@@ -307,16 +348,26 @@ private:
                 options_.epoch,
                 first,
                 static_cast<std::uint32_t>(records.size())};
-            r = line.append(records, clock, terms);
+            r = line.append(records, owner.clock(), terms, encoded, kept);
             if (r.failed == errc{} && !(r.duplicate && o.sequence)) {
                 next[where] =
                     core::sequence_after(first, static_cast<std::uint32_t>(records.size()));
             }
         } else {
-            r = line.append(records, clock, terms);
+            r = line.append(records, owner.clock(), terms, encoded, kept);
         }
+        if (r.failed == errc::no_space) {
+            owner.want_space();
+        }
+        log_->after(kept);
         if (r.failed != errc{}) {
             ec = r.failed;
+            return {};
+        }
+        if (kept.number != 0 && owner.confirm(kept.number, durability_, ec)) {
+            owner.template use_async_timer<detail::wake_up_timer<Runtime>>();
+        }
+        if (ec) {
             return {};
         }
         log_receipt done{where, r.first_offset, {}};
@@ -328,6 +379,7 @@ private:
 
     std::shared_ptr<log_type> log_{};
     log_producer_options options_{};
+    railmq::durability durability_{};
     std::shared_ptr<shared_part> shared_{};
 };
 

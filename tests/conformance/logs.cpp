@@ -2,7 +2,6 @@
 //
 // Logs: appending, offsets, retention and compaction, as the public interface shows them.
 #include <railmq/railmq.hpp>
-#include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
 #include "support/worlds.hpp"
@@ -342,20 +341,6 @@ TEMPLATE_TEST_CASE("opening again says what differs", "", threaded_world, simula
     (void)broker.template queue<int>("queue");
     CHECK(error_of([&] { (void)broker.template log<int>("queue"); }) == errc::type_mismatch);
     CHECK(broker.log_names() == std::vector<std::string>{"log"});
-}
-
-TEST_CASE("a broker with a directory refuses logs, and says why") {
-    railmq::simulation sim{1};
-    railmq::storage::simulated_disk disk{1};
-    railmq::sim_broker broker{sim, disk.directory()};
-    try {
-        (void)broker.log<int>("log");
-        FAIL("it did not throw");
-    } catch (const railmq::system_error& e) {
-        CHECK(e.code() == errc::invalid_argument);
-        CHECK(std::string{e.what()}.find("not kept in directories") != std::string::npos);
-    }
-    CHECK(broker.log_names().empty());
 }
 
 TEMPLATE_TEST_CASE("partitions are added", "", threaded_world, simulated_world) {

@@ -57,6 +57,9 @@ check "list: options" 0 "max_length=1000" list shop
 check "list: exchanges" 0 "exchange events: topic.* alternate spare" list shop
 check "list: bindings" 0 "to queue orders key 'order.#'" list shop
 check "list: bindings from outside, escaped" 0 "key 'forged.x1b" list shop
+check "list: logs" 0 "prices  *1  *3 to 10  *7 " list shop
+check "list: an empty partition" 0 "prices  *0  *0 to 0  *0 " list shop
+check "list: groups of a log" 0 "group menu.*committed.* 1:4" list shop
 check "list after a good end" 0 "closed in good order" list closed
 check "verify" 0 "all is well" verify shop
 check "verify says how far it is, if asked" 0 "100.0 %" verify shop --progress

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <new>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@ void require(bool condition) {
 /// Writes what it is told, so that it can be read once more.
 struct writing_visitor {
     entry_writer& w;
+    log_entry_writer& l;
     void clock(railmq::time_point now) { w.clock(now); }
     void queue(const queue_definition& d) { w.queue(d); }
     void deleted(std::uint64_t q) { w.deleted(q); }
@@ -56,6 +58,51 @@ struct writing_visitor {
     void listed(std::uint64_t q, const message_image& m, record_location, std::uint32_t) {
         w.changed(q, m);
     }
+
+    void log(const log_definition& d) { l.log(d); }
+    void log_deleted(std::uint64_t n) { l.deleted(n); }
+    void run(const log_run& r) {
+        l.run(r.where, r.first, r.count, r.appended, r.producer);
+        std::uint64_t n = 0;
+        for_each_record(r, duration::zero(), [&](std::uint64_t offset, const log_run_record& one) {
+            require(offset == r.first + n++);
+            require(!one.all.empty());
+            require(one.has_key || !one.is_tombstone);
+            railmq::properties p;
+            (void)(one.props.empty() || one.get(p));
+            l.records(one.all);
+        });
+        require(n == r.count);
+        require(r.bytes >= r.records.size());
+    }
+    void partition(log_place p, const kept_extent& e) { l.partition(p, e); }
+    void removed(log_place p, std::uint64_t first, std::uint64_t n) { l.removed(p, first, n); }
+    void horizon(log_place p, std::uint64_t offset, railmq::time_point when) {
+        l.horizon(p, offset, when);
+    }
+    // As a range: each row is one of its own.
+    void rows(log_place, std::uint64_t, std::uint64_t) {}
+    void
+    row(log_place p,
+        std::uint64_t first,
+        std::uint64_t n,
+        record_location at,
+        std::uint32_t bytes) {
+        l.rows(p, first, first + n, 1);
+        l.row(first, n, at, bytes);
+    }
+    void producer(log_place where, const kept_producer& p) { l.producer(where, p); }
+    void group(std::uint64_t n, const group_definition& g) { l.group(n, g); }
+    void group_deleted(std::uint64_t n, std::string_view name) { l.group_deleted(n, name); }
+    void group_offset(
+        log_place p,
+        std::string_view name,
+        std::uint64_t offset,
+        std::string_view metadata,
+        railmq::time_point at) {
+        l.group_offset(p, name, offset, metadata, at);
+    }
+    void group_offset_gone(log_place p, std::string_view name) { l.group_offset_gone(p, name); }
 };
 
 struct content_visitor : entry_visitor {
@@ -74,7 +121,8 @@ struct content_visitor : entry_visitor {
 [[nodiscard]] bool
 write_again(std::span<const std::byte> record, duration wall, std::vector<std::byte>& out) {
     entry_writer w{out, wall};
-    return read_entries(record, wall, writing_visitor{w});
+    log_entry_writer l{out, wall};
+    return read_entries(record, wall, writing_visitor{w, l});
 }
 
 } // namespace
@@ -147,6 +195,34 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         });
         require(n == queue.messages.size());
         require(queue.definition.number <= state.last_queue);
+    }
+    for (auto& [number, log] : state.logs) {
+        require(log.definition.number == number);
+        require(number <= state.last_log);
+        for (const auto& [which, p] : log.partitions) {
+            require(which < log.definition.partitions);
+            require(p.extent.start <= p.extent.end);
+            std::uint64_t records = 0;
+            std::uint64_t end = 0;
+            p.rows.for_each_from(0, [&](std::uint64_t first, const log_rows::row& r) {
+                require(first >= end);
+                require(r.count != 0);
+                end = first + r.count;
+                records += r.count;
+                return true;
+            });
+            require(end <= p.extent.end);
+            require(records == p.rows.records());
+            for (const auto& [offset, when] : p.horizons) {
+                require(offset < p.extent.end);
+            }
+            for (const auto& [id, producer] : p.producers) {
+                require(producer.count <= kept_producer::max_batches);
+            }
+        }
+        for (const auto& [name, g] : log.groups) {
+            require(g.definition.name == name);
+        }
     }
     return 0;
 }

@@ -168,6 +168,12 @@ struct world {
     auto queue() { return broker->queue<std::string>("q", one_try); }
     auto dead() { return broker->queue<std::string>("q.dead"); }
     auto other() { return broker->queue<std::string>("other"); }
+    auto log() { return broker->log<std::string>("l", {.segment_records = 4}); }
+    void send_to_log() {
+        std::string value = next();
+        log().producer().send(value);
+        sure.insert(value);
+    }
     std::string next() {
         std::string value = std::to_string(++last) + std::string(40, '.');
         tried.insert(value);
@@ -190,6 +196,12 @@ struct world {
             }
             for (auto& d : held) {
                 (void)d.release();
+            }
+        }
+        if (!broker->log_names().empty()) {
+            auto reader = log().consumer();
+            while (auto d = reader.try_receive()) {
+                all.insert(d->value());
             }
         }
         return all;
@@ -625,6 +637,101 @@ const std::vector<scenario>& scenarios() {
              }
              end();
          }},
+        {"log",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             begin();
+             (void)w.log();
+             end();
+         }},
+        {"reopen log",
+         false,
+         0,
+         [](world& w, mark begin, mark end) {
+             for (int i = 0; i < 5; ++i) {
+                 w.send_to_log();
+             }
+             auto member = w.log().consumer({.group = "g"});
+             member.try_receive()->ack();
+             member.commit();
+             member.close();
+             w.broker.reset();
+             w.open();
+             begin();
+             (void)w.log();
+             end();
+         }},
+        {"send to log",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             auto p = w.log().producer({.producer_id = 1});
+             for (int i = 0; i < 6; ++i) {
+                 const std::string value = w.next();
+                 begin();
+                 p.send("k", value, {.headers = {{"name", "value"}}});
+                 end();
+                 w.sure.insert(value);
+             }
+         }},
+        {"batch to log",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             auto p = w.log().producer();
+             const std::vector<std::string> values{w.next(), w.next(), w.next()};
+             begin();
+             p.send_batch(values);
+             end();
+             w.sure.insert(values.begin(), values.end());
+         }},
+        {"removal from log",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             for (int i = 0; i < 10; ++i) {
+                 w.send_to_log();
+             }
+             const auto log = w.log();
+             auto reader = log.consumer();
+             for (int i = 0; i < 5; ++i) {
+                 w.sure.erase(reader.try_receive()->value());
+             }
+             begin();
+             log.delete_records(0, 5);
+             end();
+         }},
+        {"commit",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             for (int i = 0; i < 5; ++i) {
+                 w.send_to_log();
+             }
+             auto member = w.log().consumer({.group = "g"});
+             auto first = member.try_receive();
+             begin();
+             first->ack();
+             member.commit();
+             end();
+         }},
+        {"upkeep of logs",
+         false,
+         0,
+         [](world& w, mark begin, mark end) {
+             auto p = w.log().producer();
+             for (int i = 0; i < 40; ++i) { // up to where a round is due, and through it
+                 if (i == 7) {
+                     begin();
+                 }
+                 const std::string value = w.next() + std::string(2000, 'x');
+                 w.tried.insert(value);
+                 p.send(value);
+                 w.sure.insert(value);
+             }
+             end();
+         }},
         {"close",
          true,
          3,
@@ -648,7 +755,11 @@ const std::vector<scenario>& scenarios() {
 } // namespace
 
 TEST_CASE("out of memory: every request of every scenario may fail, once or for good") {
+    const char* const only = std::getenv("RAILMQ_ONLY");
     for (const scenario& s : scenarios()) {
+        if (only != nullptr && s.name.find(only) == std::string::npos) {
+            continue;
+        }
         for (const bool durable : {false, true}) {
             if (!durable && !s.is_for_memory) {
                 continue;

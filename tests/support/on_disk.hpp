@@ -51,6 +51,14 @@ struct broker_of_two : Base {
         return of<T>().template find_queue<T>(name);
     }
     template <class T>
+    [[nodiscard]] auto log(std::string_view name, const log_options& o = {}) {
+        return of<T>().template log<T>(name, o);
+    }
+    template <class T>
+    [[nodiscard]] auto find_log(std::string_view name) {
+        return of<T>().template find_log<T>(name);
+    }
+    template <class T>
     [[nodiscard]] Base& of() {
         if constexpr (encodable<T>) {
             return *this;

@@ -60,6 +60,22 @@ public:
         std::vector<log_pin<Sync>> gone{}; ///< Segments taken out; end it without the lock.
     };
 
+    /// What steps have done to records, for those who keep it elsewhere as well.
+    struct account {
+        struct run {
+            std::uint64_t first = 0;
+            std::uint64_t count = 0;
+        };
+        struct horizon {
+            std::uint64_t offset = 0;
+            time_point when{};
+        };
+        std::vector<run> removed{};
+        std::vector<horizon> horizons{}; ///< When tombstones may go, that were found.
+
+        [[nodiscard]] bool is_empty() const noexcept { return removed.empty() && horizons.empty(); }
+    };
+
     explicit compaction(partition<Sync>& p) noexcept
         : partition_{p}
         , budget_{p.budget_}
@@ -114,6 +130,10 @@ public:
                                  partition_.options_.min_dirty_ratio * static_cast<double>(total);
     }
 
+    /// From now on keeps an account of what is done, until somebody clears it.
+    void keep_account() noexcept { keeps_account_ = true; }
+    [[nodiscard]] account& done() noexcept { return done_; }
+
     [[nodiscard]] compaction_phase phase() const noexcept { return phase_; }
     /// Everything before it was covered by a pass that has ended.
     [[nodiscard]] std::uint64_t checkpoint() const noexcept { return checkpoint_; }
@@ -122,6 +142,23 @@ public:
     void set_checkpoint(std::uint64_t offset) noexcept {
         RAILMQ_ASSERT(phase_ == compaction_phase::idle);
         checkpoint_ = offset;
+    }
+    /// When a tombstone may go that an earlier life has found; one that is not there is passed
+    /// over.
+    void restore_horizon(std::uint64_t offset, time_point when) noexcept {
+        const std::size_t k = partition_.segment_of(offset);
+        if (k == partition_.segments_.size()) {
+            return;
+        }
+        segment_type& s = *partition_.segments_[k];
+        const std::uint64_t i = s.index_of(offset);
+        if (i < s.written() && s.offset_of(*s.at(i)) == offset) {
+            record& x = *s.at(i);
+            if (x.is(record::tombstone_flag) && !x.is(record::removed_flag)) {
+                s.set_horizon(x, when);
+                next_horizon_ = std::min(next_horizon_, when);
+            }
+        }
     }
     /// Where the phase is at: an offset that rises to `covered()`.
     [[nodiscard]] std::uint64_t position() const noexcept { return at_; }
@@ -272,6 +309,7 @@ private:
             if (x.is(record::removed_flag)) {
                 s.sweep(x);
             } else if (const auto why = leaves(s, x, now)) {
+                note_removed(s.offset_of(x));
                 partition_.take(*why, {1, s.remove(i)});
                 ++r.removed;
             }
@@ -279,6 +317,17 @@ private:
         });
         if (complete) {
             enter(compaction_phase::merge, partition_.start_offset());
+        }
+    }
+    void note_removed(std::uint64_t offset) {
+        if (!keeps_account_) {
+            return;
+        }
+        auto& all = done_.removed;
+        if (!all.empty() && all.back().first + all.back().count == offset) {
+            ++all.back().count;
+        } else {
+            all.push_back({offset, 1});
         }
     }
     [[nodiscard]] std::optional<log_removal> leaves(segment_type& s, record& x, time_point now) {
@@ -294,7 +343,12 @@ private:
             // The time counts from the pass that found it, not from its own time stamp: a reader
             // must have that long to see it, however late compaction comes.
             if (s.horizon(x) == never) {
-                s.set_horizon(x, saturating_add(now, partition_.options_.tombstone_retention));
+                const time_point when =
+                    saturating_add(now, partition_.options_.tombstone_retention);
+                if (keeps_account_) {
+                    done_.horizons.push_back({offset, when});
+                }
+                s.set_horizon(x, when);
             } else if (s.horizon(x) <= now) {
                 return log_removal::expired;
             }
@@ -414,6 +468,8 @@ private:
     boost::unordered_flat_map<std::string_view, std::uint64_t> last_{};
     std::size_t table_charge_ = 0;
     log_pin<Sync> target_{};
+    bool keeps_account_ = false;
+    account done_{};
 };
 
 } // namespace railmq::core

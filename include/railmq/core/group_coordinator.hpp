@@ -304,6 +304,8 @@ public:
     [[nodiscard]] std::uint64_t subscriptions() const noexcept { return subscriptions_; }
     /// When the last member went; the earliest moment if there never was one.
     [[nodiscard]] time_point emptied_at() const noexcept { return emptied_at_; }
+    /// For a group of which a former life had members until then.
+    void restore_emptied(time_point when) noexcept { emptied_at_ = when; }
 
     [[nodiscard]] const group_members& members() const noexcept { return rebalance_.members(); }
 

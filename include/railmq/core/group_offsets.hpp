@@ -174,6 +174,13 @@ public:
     }
 
     [[nodiscard]] std::size_t size() const noexcept { return offsets_.size(); }
+    /// Calls `f(topic_partition, const committed_offset&)` for each, in order. O(partitions).
+    template <class F>
+    void for_each(F&& f) const {
+        for (const auto& [p, o] : offsets_) {
+            f(p, o);
+        }
+    }
 
     /// Forgets one; `in_use` while somebody subscribes to its topic, `not_found` if there is none.
     errc erase(const group_coordinator& group, topic_partition p) noexcept {

@@ -126,6 +126,14 @@ public:
     /// stored then, but payloads that were moved before the one that threw are lost.
     append_result
     append(std::span<log_input> records, time_point now, const append_terms& terms = {}) {
+        return append(records, now, terms, [](std::uint64_t) { return errc{}; });
+    }
+    /// The same for records that are kept elsewhere as well: `keep(first_offset)` does that when
+    /// nothing else can fail any more, and before anybody sees them. What it fails with, this fails
+    /// with, and nothing was stored.
+    template <class Keep>
+    append_result
+    append(std::span<log_input> records, time_point now, const append_terms& terms, Keep&& keep) {
         const std::uint64_t first = end_offset();
         const measures m = measure(records, now);
         if (!m.have_keys) {
@@ -163,6 +171,10 @@ public:
             std::uint64_t offset = first;
             for (log_input& in : records) {
                 to.write(offset++, in, time_of(in, now));
+            }
+            if (const errc e = keep(first); e != errc{}) {
+                to.withdraw();
+                return {e};
             }
         } catch (...) {
             to.withdraw();
@@ -202,11 +214,39 @@ public:
         return {errc{}, false, first};
     }
 
+    /// Puts back records of an earlier life, which had offsets from `first` on and were appended at
+    /// `appended_at`. Offsets that are left out stay without a record. Fails as `append`, and with
+    /// `offset_out_of_range` below the end.
+    append_result
+    restore(std::span<log_input> records, std::uint64_t first, time_point appended_at) {
+        const std::uint64_t before = end_offset();
+        if (first < before) {
+            return {errc::offset_out_of_range};
+        }
+        ends_.end.store(first, std::memory_order_release);
+        append_result r{errc::memory_limit};
+        try {
+            r = append(records, appended_at);
+        } catch (...) {
+            ends_.end.store(before, std::memory_order_release);
+            throw;
+        }
+        if (r.failed != errc{}) {
+            ends_.end.store(before, std::memory_order_release);
+        } else if (first != before) {
+            dense_from_ = first;
+        }
+        return r;
+    }
+
     /// Leaves the offsets up to `offset` unused: the next record gets that one.
     /// `offset_out_of_range` when the log is longer already.
     [[nodiscard]] errc skip_to(std::uint64_t offset) noexcept {
         if (offset < end_offset()) {
             return errc::offset_out_of_range;
+        }
+        if (offset != end_offset()) {
+            dense_from_ = offset;
         }
         if (records_ == 0) {
             ends_.start.store(offset, std::memory_order_release);
@@ -356,6 +396,8 @@ public:
 
     // What there is
 
+    /// From there on no offset was left out; what was removed is another matter.
+    [[nodiscard]] std::uint64_t dense_from() const noexcept { return dense_from_; }
     [[nodiscard]] std::uint64_t records() const noexcept { return records_; }
     /// What these count: payload, key, headers and `log_record_overhead` each.
     [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
@@ -517,6 +559,7 @@ private:
     std::vector<segment_type*> segments_{};
     std::uint64_t records_ = 0;
     std::uint64_t bytes_ = 0;
+    std::uint64_t dense_from_ = 0;
     log_amount appended_{};
     std::array<log_amount, log_removal_count> removed_{};
     producer_states producers_;

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <limits>
 #include <list>
+#include <utility>
 
 namespace railmq::core {
 
@@ -34,6 +35,50 @@ sequence_after(std::int32_t sequence, std::uint32_t n) noexcept {
     return static_cast<std::int32_t>((static_cast<std::uint64_t>(sequence) + n) % circle);
 }
 
+/// What is remembered of one producer, as it is kept.
+struct producer_image {
+    static constexpr std::size_t max_batches = 5;
+    struct batch {
+        std::int32_t first = 0; ///< Its first and its last number.
+        std::int32_t last = 0;
+        std::uint64_t offset = 0;
+        friend bool operator==(const batch&, const batch&) = default;
+    };
+
+    std::uint64_t id = 0;
+    std::uint32_t epoch = 0;
+    time_point used{};
+    std::uint32_t count = 0;
+    std::array<batch, max_batches> batches{}; ///< The oldest first.
+
+    friend bool operator==(const producer_image&, const producer_image&) = default;
+
+    /// One more batch was stored. One that is known already changes nothing, so that it may be said
+    /// twice.
+    void add(std::uint32_t in_epoch, const batch& b, time_point now) noexcept {
+        if (in_epoch < epoch) {
+            return;
+        }
+        if (in_epoch > epoch) {
+            epoch = in_epoch;
+            count = 0;
+        }
+        for (std::uint32_t i = 0; i < count; ++i) {
+            if (batches[i] == b) {
+                return;
+            }
+        }
+        if (count == max_batches) {
+            for (std::uint32_t i = 1; i < count; ++i) {
+                batches[i - 1] = batches[i];
+            }
+            --count;
+        }
+        batches[count++] = b;
+        used = now;
+    }
+};
+
 /// What one partition remembers of its idempotent producers, so that a batch that is sent again
 /// because its confirmation was lost is not stored twice. Kafka's rules (ProducerAppendInfo,
 /// ProducerStateEntry):
@@ -51,7 +96,7 @@ sequence_after(std::int32_t sequence, std::uint32_t n) noexcept {
 class producer_states {
 public:
     /// Batches in which duplicates are recognized; Kafka's producers have no more in flight.
-    static constexpr std::size_t remembered_batches = 5;
+    static constexpr std::size_t remembered_batches = producer_image::max_batches;
 
     /// What is to happen with a batch.
     struct verdict {
@@ -141,6 +186,42 @@ public:
             ++gone;
         }
         return gone;
+    }
+
+    /// Calls `f(const producer_image&)` for each, the longest unused first, until it returns false.
+    template <class F>
+    void for_each(F&& f) const {
+        for (const state& s : by_use_) {
+            producer_image out;
+            out.id = s.producer;
+            out.epoch = s.epoch;
+            out.used = s.used;
+            out.count = static_cast<std::uint32_t>(s.count);
+            for (std::size_t i = 0; i < s.count; ++i) {
+                const batch& b =
+                    s.batches[(s.next + remembered_batches - s.count + i) % remembered_batches];
+                out.batches[i] = {b.first, b.last, b.offset};
+            }
+            if (!f(std::as_const(out))) {
+                return;
+            }
+        }
+    }
+    /// Puts back what another life has remembered: of each producer once, the longest unused first.
+    /// Throws `std::bad_alloc`; then nothing has changed.
+    void restore(const producer_image& was) {
+        index_.reserve(index_.size() + 1);
+        by_use_.emplace_back();
+        state& s = by_use_.back();
+        s.producer = was.id;
+        s.epoch = was.epoch;
+        s.used = was.used;
+        s.count = was.count;
+        s.next = was.count % remembered_batches;
+        for (std::size_t i = 0; i < was.count; ++i) {
+            s.batches[i] = {was.batches[i].first, was.batches[i].last, was.batches[i].offset};
+        }
+        index_.insert_or_assign(was.id, std::prev(by_use_.end()));
     }
 
     /// Producers that are remembered.

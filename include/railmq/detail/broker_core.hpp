@@ -5,6 +5,7 @@
 #include <railmq/config.hpp>
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/broker_logs.hpp>
 #include <railmq/detail/due_source.hpp>
 #include <railmq/detail/exchange_table.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
@@ -42,8 +43,6 @@ namespace detail {
 
 template <class Runtime>
 class queue_core;
-template <class Runtime>
-class log_core;
 
 /// Which broker's handler this thread is in, so that a call that would wait for its own caller
 /// can refuse.
@@ -74,7 +73,8 @@ struct broker_journaling {
 /// the names' lock is held alone.
 template <class Runtime>
 class broker_core : public std::enable_shared_from_this<broker_core<Runtime>>,
-                    public timekeepers<Runtime, broker_core<Runtime>> {
+                    public timekeepers<Runtime, broker_core<Runtime>>,
+                    public broker_logs<Runtime, broker_core<Runtime>> {
 public:
     using queue_type = queue_core<Runtime>;
     using log_type = log_core<Runtime>;
@@ -100,6 +100,7 @@ public:
             unopened_.insert_or_assign(queue.definition.name, number);
         }
         list_kept_exchanges();
+        this->find_unopened_logs();
     }
 
     [[nodiscard]] clock_type& clock() noexcept { return clock_; }
@@ -194,6 +195,8 @@ public:
     }
     /// There is no space: makes some with the next chance.
     void want_space() noexcept { upkeep_.hurry(); }
+    /// Records have left that took space: it is worth another try.
+    void expect_space() noexcept { upkeep_.expect_space(); }
 
     // For the upkeep
 
@@ -349,64 +352,6 @@ public:
         }
     }
 
-    // Logs and topics, which share the queues' names
-
-    /// What `make(number)` makes, unless there is a log of that name, which it returns. Null:
-    /// `closed`, or `type_mismatch` for the name of a queue.
-    template <class Make>
-    [[nodiscard]] std::shared_ptr<log_type>
-    open_log(std::string_view name, failure& failed, Make&& make) {
-        std::lock_guard guard{names_mutex_};
-        if (closed_) {
-            failed = {errc::closed, "the broker is closed"};
-            return nullptr;
-        }
-        if (const auto it = logs_.find(name); it != logs_.end()) {
-            return it->second;
-        }
-        if (const auto what = shape_of(name); !what.empty()) {
-            failed = is_another_shape(name, what, "a log or a topic");
-            return nullptr;
-        }
-        auto made = make(++queues_made_);
-        logs_.emplace(std::string{name}, made);
-        return made;
-    }
-    [[nodiscard]] std::shared_ptr<log_type> find_log(std::string_view name) const {
-        std::lock_guard guard{names_mutex_};
-        const auto it = logs_.find(name);
-        return it == logs_.end() ? nullptr : it->second;
-    }
-    /// Removes the name of a log or a topic, which itself lives on in its handles. False: it has
-    /// that name no more.
-    bool remove_log(std::string_view name, const std::shared_ptr<log_type>& which) {
-        std::lock_guard guard{names_mutex_};
-        const auto it = logs_.find(name);
-        if (it == logs_.end() || it->second != which) {
-            return false;
-        }
-        logs_.erase(it);
-        return true;
-    }
-    [[nodiscard]] std::vector<std::shared_ptr<log_type>> logs() const {
-        std::lock_guard guard{names_mutex_};
-        std::vector<std::shared_ptr<log_type>> all;
-        for (const auto& [name, log] : logs_) {
-            all.push_back(log);
-        }
-        return all;
-    }
-    /// Sorted.
-    [[nodiscard]] std::vector<std::string> log_names(bool of_topics) const {
-        std::lock_guard guard{names_mutex_};
-        std::vector<std::string> all;
-        for (const auto& [name, log] : logs_) {
-            if (log->is_topic() == of_topics) {
-                all.push_back(name);
-            }
-        }
-        return all;
-    }
     /// Whether its name still leads to it.
     [[nodiscard]] bool is_there(const queue_type& q) const {
         std::lock_guard guard{names_mutex_};
@@ -415,8 +360,7 @@ public:
     }
     [[nodiscard]] bool is_there(const log_type& l) const {
         std::lock_guard guard{names_mutex_};
-        const auto it = logs_.find(l.name());
-        return it != logs_.end() && it->second.get() == &l;
+        return this->has_log(l);
     }
 
     // Exchanges, which share the names as well; in detail/exchanges.hpp
@@ -485,7 +429,7 @@ public:
             std::lock_guard guard{names_mutex_};
             gone.swap(names_);
             gone_exchanges.swap(exchanges_);
-            gone_logs.swap(logs_);
+            gone_logs = this->take_logs();
             kept_as_.clear();
         }
         std::lock_guard guard{due_mutex_};
@@ -557,6 +501,8 @@ public:
     }
 
 private:
+    friend class broker_logs<Runtime, broker_core>;
+
     void publish_due() noexcept {
         const time_point next =
             std::min(sync_due_, due_sources_.empty() ? never : due_sources_.begin()->first);
@@ -589,8 +535,8 @@ private:
 
     /// What has that name and is no queue. With the names lock held, as the next.
     [[nodiscard]] std::string_view other_shape(std::string_view name) const {
-        if (const auto it = logs_.find(name); it != logs_.end()) {
-            return it->second->is_topic() ? "a topic" : "a log";
+        if (const auto what = this->shape_of_log(name); !what.empty()) {
+            return what;
         }
         return exchanges_.contains(name) || unopened_exchanges_.contains(name) ? "an exchange" : "";
     }
@@ -756,12 +702,11 @@ private:
 
     mutable typename Runtime::mutex names_mutex_{};
     std::map<std::string, std::shared_ptr<queue_type>, std::less<>> names_{};
-    std::map<std::string, std::shared_ptr<log_type>, std::less<>> logs_{};
     std::map<std::string, exchange_ptr, std::less<>> exchanges_{};
     std::uint64_t queues_made_ = 0; ///< And logs, and their groups and readers.
     dead_letter_target default_dead_letter_{};
     bool closed_ = false;
-    storage::kept_state kept_; ///< Queues of an earlier broker, until somebody opens them.
+    storage::kept_state kept_; ///< Queues and logs of an earlier broker, until somebody opens them.
     std::map<std::string, std::uint64_t, std::less<>> unopened_{};
     std::map<std::string, std::uint64_t, std::less<>> unopened_exchanges_{};
     std::map<std::uint64_t, std::shared_ptr<queue_type>> kept_as_{}; ///< Those that are open.

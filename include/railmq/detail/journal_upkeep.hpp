@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/detail/line_journal.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/entries.hpp>
@@ -18,11 +19,11 @@
 
 namespace railmq::detail {
 
-/// Keeps a broker's journal short. Every so often it goes round all queues and exchanges and writes
-/// again what they are, and which messages and bindings they have, where; from then on the journal
-/// is read from the start of that round on. Segments before it hold nothing but payloads: one of
-/// which no payload is wanted is deleted, and where few are wanted those are stored again, so that
-/// it can be.
+/// Keeps a broker's journal short. Every so often it goes round all queues, logs and exchanges and
+/// writes again what they are, and which messages and bindings they have, where; from then on the
+/// journal is read from the start of that round on. Segments before it hold nothing but payloads:
+/// one of which no payload is wanted is deleted, and where few are wanted those are stored again,
+/// so that it can be.
 ///
 /// It works in small steps within the calls of the broker's users, whoever comes by.
 ///
@@ -30,7 +31,8 @@ namespace railmq::detail {
 template <class Broker>
 class journal_upkeep {
 public:
-    /// Messages that a step lists, and bytes that it reads to store them again.
+    /// Messages, or rows of records, that a step lists, and bytes that it reads to store them
+    /// again.
     static constexpr std::size_t messages_a_step = 512;
     static constexpr std::size_t bytes_a_step = std::size_t{256} << 10;
 
@@ -62,6 +64,9 @@ public:
         is_urgent_.store(true, std::memory_order_relaxed);
         wanted_at_.store(0, std::memory_order_relaxed);
     }
+
+    /// Much may be free by now that little was written about.
+    void expect_space() noexcept { next_try_.store(0, std::memory_order_relaxed); }
 
     /// Does a little. Where it fails it tries again later: nothing depends on it but space.
     void step() noexcept {
@@ -110,13 +115,16 @@ public:
 
 private:
     using queue_type = typename Broker::queue_type;
+    using log_type = typename Broker::log_type;
     enum class state : std::uint8_t { idle, round, reclaim, store_again };
 
     void rest() noexcept {
         state_ = state::idle;
         queues_.clear(); // they keep the broker alive
+        logs_.clear();
         unopened_.clear();
         exchanges_.clear();
+        unopened_logs_.clear();
     }
 
     void advance() {
@@ -154,10 +162,13 @@ private:
         // list; one that is opened meanwhile is in one of the lists, or in both.
         round_from_ = journal_->port().segment();
         unopened_ = owner_.unopened_numbers();
+        unopened_logs_ = owner_.unopened_log_numbers();
         queues_ = owner_.queues();
         exchanges_ = owner_.kept_exchange_numbers();
+        logs_ = owner_.logs();
         round_began_ = journal_->appended();
         from_ = 0;
+        in_log_ = {};
         record_.clear();
         storage::entry_writer{record_, journal_->wall()}.clock(owner_.clock().now());
         state_ = state::round;
@@ -197,6 +208,8 @@ private:
                 exchanges_.pop_back();
                 from_ = 0;
             }
+        } else if (!logs_.empty() || !unopened_logs_.empty()) {
+            is_written = list_some_of_log();
         } else {
             end_round();
             return;
@@ -204,6 +217,28 @@ private:
         if (!is_written) {
             rest();
         }
+    }
+    [[nodiscard]] bool list_some_of_log() {
+        bool is_written = true;
+        if (!logs_.empty()) {
+            is_written = logs_.back()->list_again(in_log_, messages_a_step, record_);
+            if (in_log_.is_done()) {
+                logs_.pop_back();
+                in_log_ = {};
+            }
+            return is_written;
+        }
+        const std::uint64_t number = unopened_logs_.back();
+        const bool is_there =
+            owner_.list_unopened_log(number, in_log_, messages_a_step, record_, is_written);
+        if (!is_there) { // one that was opened meanwhile is listed as that
+            logs_ = owner_.logs_kept_as(number);
+        }
+        if (!is_there || in_log_.is_done()) {
+            unopened_logs_.pop_back();
+            in_log_ = {};
+        }
+        return is_written;
     }
 
     void end_round() {
@@ -286,6 +321,13 @@ private:
                         return;
                     }
                 }
+                for (const storage::log_run& run : found.runs()) {
+                    (void)owner_.store_run_again(run, here, record_, ec);
+                    if (ec) {
+                        state_ = state::idle;
+                        return;
+                    }
+                }
             }
             if (next_.segment == 0) {
                 state_ = state::reclaim; // now it can go, and perhaps another one
@@ -314,6 +356,9 @@ private:
     std::vector<std::shared_ptr<queue_type>> queues_{}; ///< Still to be listed.
     std::vector<std::uint64_t> unopened_{};
     std::vector<std::uint64_t> exchanges_{};
+    std::vector<std::shared_ptr<log_type>> logs_{};
+    std::vector<std::uint64_t> unopened_logs_{};
+    log_listing in_log_{};
     std::uint64_t from_ = 0;
     std::uint64_t round_from_ = 0;
     std::uint64_t round_began_ = 0;

@@ -165,6 +165,37 @@ void queue_core<Runtime>::set_aside(undecodable& m, queue_core& to) {
 }
 
 template <class Runtime>
+bool queue_core<Runtime>::take_undecodable(
+    const std::string& log,
+    std::uint64_t offset,
+    std::unique_ptr<properties> props,
+    std::span<const std::byte> payload,
+    std::span<const std::byte> entries,
+    effects_type& fx) {
+    const std::lock_guard guard{mutex_};
+    const time_point now = broker_->clock().now();
+    const lower_due_later lower{*this, now};
+    auto details = std::make_unique<core::message_details>();
+    details->props = std::move(props);
+    details->deaths = std::make_unique<death_history>();
+    death entry{};
+    entry.queue = log;
+    entry.reason = death_reason::undecodable;
+    entry.last_at = now;
+    entry.message_id = offset;
+    details->deaths->record(std::move(entry));
+    bytes content{payload};
+    fx.encoded = {payload.begin(), payload.end()};
+    if (machine_.adopt(&content, details, now, fx) != errc{}) {
+        return false;
+    }
+    ::new (static_cast<void*>(&content)) bytes{}; // it was moved away, and ended with that
+    const part only{this, &fx, entries};
+    write_together(std::span{&only, 1});
+    return fx.record != 0;
+}
+
+template <class Runtime>
 auto broker_core<Runtime>::add(
     std::string_view name,
     message_type type,

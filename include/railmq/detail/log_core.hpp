@@ -2,11 +2,15 @@
 #pragma once
 
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/line_journal.hpp>
 #include <railmq/detail/log_line.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_options.hpp>
+#include <railmq/model/properties.hpp>
 #include <railmq/model/time.hpp>
 #include <railmq/model/topic_options.hpp>
+#include <railmq/storage/kept_logs.hpp>
+#include <railmq/storage/log_entries.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +26,8 @@ namespace railmq::detail {
 
 template <class Runtime>
 class log_group;
+template <class Runtime>
+class queue_core;
 
 /// A queue that is filled from a log, by its name.
 template <class Runtime>
@@ -35,8 +41,8 @@ struct subscription_entry {
 /// The list of partitions is read without a lock. It is never changed, but replaced by a longer
 /// one; old lists stay, since partitions are added a few times in a log's life.
 ///
-/// Lock order: the log's lock, then a partition's, or a group's. No user code runs under any of
-/// them, but for a payload's move.
+/// Lock order: the log's lock, then its definition's, a partition's, or a group's. No user code
+/// runs under any of them, but for a payload's move.
 template <class Runtime>
 class log_core : public std::enable_shared_from_this<log_core<Runtime>> {
 public:
@@ -45,19 +51,24 @@ public:
     using group_type = log_group<Runtime>;
     using line_list = std::vector<line_type*>;
 
-    /// `o` is valid. Throws `std::bad_alloc`.
+    /// `o` is valid. `kept_as`: its number in the broker's journal, if there is one; `from`: what
+    /// another life has left there, of which its records are for `restore`. Throws
+    /// `std::bad_alloc`.
     log_core(
         std::shared_ptr<broker_type> broker,
         std::string name,
         message_type type,
         log_options o,
-        log_interest interest = {})
+        log_interest interest = {},
+        std::uint64_t kept_as = 0,
+        const storage::kept_log* from = nullptr)
         : broker_{std::move(broker)}
         , name_{std::move(name)}
         , type_{type}
         , options_{std::move(o)}
-        , interest_{interest} {
-        grow(options_.partitions);
+        , interest_{interest}
+        , kept_as_{kept_as} {
+        make(from == nullptr ? options_.partitions : from->definition.partitions, from);
     }
     log_core(const log_core&) = delete;
     log_core& operator=(const log_core&) = delete;
@@ -87,8 +98,53 @@ public:
         const line_list& all = lines();
         return p < all.size() ? all[p] : nullptr;
     }
-    /// Makes `n` more, and tells the groups. False: they would be too many.
-    [[nodiscard]] bool add_partitions(std::uint32_t n);
+    /// Makes `n` more, and tells the groups. `invalid_argument`: they would be too many; or an
+    /// error of the journal.
+    [[nodiscard]] errc add_partitions(std::uint32_t n);
+
+    // The journal, in detail/kept_logs.hpp
+
+    /// Its number there; 0: it is not kept.
+    [[nodiscard]] std::uint64_t kept_as() const noexcept { return kept_as_; }
+    [[nodiscard]] bool is_kept() const noexcept { return kept_as_ != 0; }
+
+    /// A record whose bytes are no value of this log's type.
+    struct undecodable {
+        std::uint32_t partition = 0;
+        std::uint64_t offset = 0;
+        std::unique_ptr<properties> props{};
+        std::vector<std::byte> payload{};
+    };
+    /// Takes its records and groups back as the journal kept them; nobody else knows the log yet.
+    /// `next_number()` gives numbers for groups. What cannot be decoded stays stored, for
+    /// `set_aside`. Errors: `journal_corrupt`, `io_error`, `memory_limit`.
+    template <class NextNumber>
+    [[nodiscard]] errc
+    restore(storage::kept_log& from, NextNumber&& next_number, std::vector<undecodable>& bad);
+    /// After it, with no lock held: moves what could not be decoded to a queue, if there is one,
+    /// and does what has become due since the log was last open.
+    void settle_restored(std::vector<undecodable>& bad, queue_core<Runtime>* to);
+
+    /// Writes again what it is, or a part of what it has, and moves `at` on. False: it could not
+    /// be written.
+    [[nodiscard]] bool list_again(log_listing& at, std::size_t max, std::vector<std::byte>& record);
+    /// Stores anew what is there of a run that is stored at `from`.
+    bool store_again(
+        const storage::log_run& run,
+        storage::record_location from,
+        std::vector<std::byte>& record,
+        error_code& ec);
+    /// Says in the journal that it is gone; returns the number of the record, or 0 and an error.
+    std::uint64_t write_deleted(error_code& ec);
+    /// That is written: its records are not wanted any more.
+    void forget();
+    /// After a change in a partition, with no lock held: tells of what could not be written, and
+    /// waits until it is as safe as the broker's sends are by default.
+    void confirm(const line_record& kept, error_code& ec);
+    /// The same for everything so far.
+    void confirm_all(error_code& ec);
+    /// What follows a change when nobody waits for it.
+    void after(const line_record& kept) noexcept;
 
     // The end
 
@@ -157,8 +213,23 @@ public:
 private:
     /// In detail/log_subscriptions.hpp.
     void close_subscriptions(errc why);
-    /// With the lock held, or by the constructor.
-    void grow(std::uint32_t more) {
+    [[nodiscard]] std::unique_ptr<line_type>
+    make_line(std::uint32_t number, const storage::kept_log* from) const {
+        std::unique_ptr<line_journal<Runtime>> kept;
+        std::uint64_t first = 0;
+        if (is_kept()) {
+            kept = std::make_unique<line_journal<Runtime>>(
+                broker_->journal(), storage::log_place{kept_as_, number});
+            if (from != nullptr) {
+                const auto it = from->partitions.find(number);
+                first = it == from->partitions.end() ? 0 : it->second.extent.start;
+            }
+        }
+        return std::make_unique<line_type>(
+            *type_.ops, broker_->budget(), options_, std::move(kept), first, interest_);
+    }
+    /// Makes a longer list, in which the new ones are; nobody sees it yet.
+    std::unique_ptr<line_list> make_list(std::uint32_t more, const storage::kept_log* from) {
         auto longer = std::make_unique<line_list>();
         if (!lists_.empty()) {
             *longer = *lists_.back();
@@ -169,23 +240,36 @@ private:
         const std::size_t before = owned_.size();
         try {
             for (std::uint32_t i = 0; i < more; ++i) {
-                owned_.push_back(std::make_unique<line_type>(
-                    *type_.ops, broker_->budget(), options_, interest_));
+                owned_.push_back(make_line(static_cast<std::uint32_t>(owned_.size()), from));
                 longer->push_back(owned_.back().get());
             }
         } catch (...) {
             owned_.resize(before);
             throw;
         }
-        lists_.push_back(std::move(longer));
+        return longer;
+    }
+    void show(std::unique_ptr<line_list> longer) noexcept {
+        lists_.push_back(std::move(longer)); // there is room
         lines_.store(lists_.back().get(), std::memory_order_release);
     }
+    /// By the constructor.
+    void make(std::uint32_t n, const storage::kept_log* from) { show(make_list(n, from)); }
+    [[nodiscard]] errc restore_line(
+        std::uint32_t number, const storage::kept_partition& kept, std::vector<undecodable>& bad);
+    /// Moves one to a queue, in one record of the journal.
+    void set_aside(undecodable& m, queue_core<Runtime>& to);
+    /// With the lock held. Errors: as of the journal.
+    [[nodiscard]] errc grow(std::uint32_t more);
 
     std::shared_ptr<broker_type> broker_;
     const std::string name_;
     const message_type type_;
     const log_options options_;
     const log_interest interest_;
+    const std::uint64_t kept_as_;
+    typename Runtime::mutex kept_mutex_{}; ///< What the journal says of its definition.
+    bool is_deleted_ = false;              ///< With that lock.
     typename Runtime::template atomic<const line_list*> lines_{nullptr};
     typename Runtime::template atomic<int> closed_{0};
     mutable typename Runtime::mutex mutex_{};

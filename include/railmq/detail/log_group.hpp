@@ -7,6 +7,7 @@
 #include <railmq/core/group_offsets.hpp>
 #include <railmq/detail/broker_core.hpp>
 #include <railmq/detail/due_source.hpp>
+#include <railmq/detail/group_journal.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_line.hpp>
 #include <railmq/model/errc.hpp>
@@ -62,12 +63,25 @@ public:
     using broker_type = broker_core<Runtime>;
     using member_type = log_member<Runtime>;
 
-    log_group(std::shared_ptr<broker_type> broker, group_options o, std::uint32_t partitions)
+    /// `number` is one that the broker has given. `kept_as`: the number of its log in the broker's
+    /// journal, if there is one.
+    log_group(
+        std::shared_ptr<broker_type> broker,
+        std::uint64_t number,
+        std::uint64_t kept_as,
+        std::string name,
+        group_options o,
+        std::uint32_t partitions,
+        core::generation_type generation = 0)
         : broker_{std::move(broker)}
-        , number_{broker_->take_number()}
-        , coordinator_{std::move(o)} {
+        , number_{number}
+        , name_{std::move(name)}
+        , coordinator_{std::move(o), generation} {
         core::group_decision_list nothing;
         coordinator_.set_partitions(the_topic, partitions, broker_->clock().now(), nothing);
+        if (kept_as != 0) {
+            kept_.emplace(broker_->journal(), kept_as, name_);
+        }
     }
     ~log_group() { broker_->forget_due(*this); }
 
@@ -165,6 +179,7 @@ public:
         std::span<errc> results,
         core::rewinding back) {
         return locked([&](time_point now, core::group_decision_list& out) {
+            note_changed(what);
             return offsets_.commit(coordinator_, m.id, m.generation, what, results, back, now, out);
         });
     }
@@ -174,6 +189,7 @@ public:
         locked([&](time_point now, core::group_decision_list& out) {
             const core::offset_commit one{{the_topic, partition}, offset, {}};
             if (offsets_.find(one.partition) == nullptr) {
+                note_changed(std::span{&one, 1});
                 errc ignored{};
                 (void)offsets_.commit(
                     coordinator_,
@@ -203,16 +219,49 @@ public:
     /// `in_use` while the group has members.
     [[nodiscard]] errc reset(std::uint32_t partition, std::uint64_t offset) {
         return locked([&](time_point now, core::group_decision_list&) {
-            return offsets_.reset(coordinator_, {the_topic, partition}, offset, now);
+            const core::offset_commit one{{the_topic, partition}, offset, {}};
+            note_changed(std::span{&one, 1});
+            return offsets_.reset(coordinator_, one.partition, offset, now);
         });
     }
     /// The same; from then on nobody can join it, and its log can forget it.
     [[nodiscard]] errc end() {
         return locked([&](time_point, core::group_decision_list&) {
+            if (coordinator_.empty() && kept_ && !is_deleted_) {
+                errc failed{};
+                if (kept_->say_deleted(failed) == 0) {
+                    return failed;
+                }
+            }
             const errc e = offsets_.clear(coordinator_);
             is_deleted_ = is_deleted_ || e == errc{};
             return e;
         });
+    }
+
+    // Opening and upkeep
+
+    /// What another life has committed. Nobody else knows the group yet. Moments are the wall
+    /// clock's, which is ahead by `wall`.
+    void restore(const storage::kept_group& from, duration wall) {
+        const auto in_broker_time = [wall](time_point t) {
+            return t == never ? never : saturating_add(t, -wall);
+        };
+        const time_point emptied = from.definition.emptied;
+        coordinator_.restore_emptied(
+            emptied == never ? broker_->clock().now() : in_broker_time(emptied));
+        for (const auto& [partition, o] : from.offsets) {
+            offsets_.restore({the_topic, partition}, {o.offset, o.metadata, in_broker_time(o.at)});
+        }
+    }
+    /// Writes again all that is known. False: it could not be.
+    [[nodiscard]] bool list_again(std::vector<std::byte>& record) {
+        std::lock_guard guard{mutex_};
+        record.clear();
+        kept_->put(coordinator_, offsets_, record);
+        storage::record_location at;
+        error_code ec;
+        return record.empty() || broker_->journal()->append(record, at, ec) != 0;
     }
 
     void set_partitions(std::uint32_t n) {
@@ -254,10 +303,21 @@ public:
     }
 
 private:
-    /// Runs `f(now, decisions)` under the lock, after what is due, and delivers what was decided.
+    /// Runs `f(now, decisions)` under the lock, after what is due, delivers what was decided, and
+    /// writes what has changed.
     template <class F>
     auto locked(F&& f) {
         core::group_decision_list out;
+        errc unwritten{};
+        const struct telling {
+            log_group& group;
+            const errc& why;
+            ~telling() {
+                if (why != errc{}) {
+                    group.broker_->tell_unwritten(group.name_, why);
+                }
+            }
+        } tell{*this, unwritten}; // without the lock
         std::lock_guard guard{mutex_};
         const time_point now = broker_->clock().now();
         if (coordinator_.next_deadline() <= now) {
@@ -269,12 +329,27 @@ private:
         coordinator_.run_due(now, out);
         core::partition_list expired;
         offsets_.expire(coordinator_, now, expired);
+        if (kept_) {
+            for (const core::topic_partition& p : expired) {
+                kept_->has_changed(p.partition);
+            }
+        }
         auto result = f(now, out);
         deliver(out, now);
         tell_due();
+        if (kept_ && !broker_->is_journal_closed()) {
+            kept_->say(coordinator_, offsets_, the_topic, unwritten);
+        }
         return result;
     }
 
+    void note_changed(std::span<const core::offset_commit> what) {
+        if (kept_) {
+            for (const core::offset_commit& one : what) {
+                kept_->has_changed(one.partition.partition);
+            }
+        }
+    }
     [[nodiscard]] member_type* find(core::member_id id) const noexcept {
         const auto it = std::find_if(
             members_.begin(), members_.end(), [id](const auto* m) { return m->id == id; });
@@ -334,29 +409,33 @@ private:
 
     std::shared_ptr<broker_type> broker_;
     const std::uint64_t number_;
+    const std::string name_;
     typename Runtime::mutex mutex_{};
     core::group_coordinator coordinator_;
     core::group_offsets offsets_{};
     std::vector<member_type*> members_{};
     std::size_t waiting_ = 0;
     bool is_deleted_ = false;
+    std::optional<group_journal> kept_{};
     time_point told_ = never; ///< What the broker knows to be the next deadline.
 };
 
 template <class Runtime>
-bool log_core<Runtime>::add_partitions(std::uint32_t n) {
+errc log_core<Runtime>::add_partitions(std::uint32_t n) {
     {
         std::lock_guard guard{mutex_};
         if (n > (1U << 16) - partitions()) {
-            return false;
+            return errc::invalid_argument;
         }
-        grow(n);
+        if (const errc e = grow(n); e != errc{}) {
+            return e;
+        }
     }
     for (const auto& g : groups()) {
         g->set_partitions(partitions());
     }
     lines().front()->wake_followers(); // they take the new ones as well
-    return true;
+    return errc{};
 }
 
 template <class Runtime>

@@ -7,7 +7,9 @@
 #include <railmq/core/memory_budget.hpp>
 #include <railmq/core/partition.hpp>
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/line_journal.hpp>
 #include <railmq/detail/timekeepers.hpp>
+#include <railmq/model/errc.hpp>
 #include <railmq/model/log_options.hpp>
 #include <railmq/model/time.hpp>
 
@@ -77,9 +79,18 @@ struct log_interest {
     friend bool operator==(const log_interest&, const log_interest&) = default;
 };
 
+/// What of a change in a partition is kept.
+struct line_record {
+    /// What has to be written, or synced, for the change to be; 0: nothing has.
+    std::uint64_t number = 0;
+    bool has_removed = false; ///< Records have left, and that was written.
+    errc unwritten{};         ///< Why something that has left could not be written yet.
+};
+
 /// One partition of a log: its lock, what is stored, and who waits for more.
 ///
-/// Lock order: a queue's lock, this lock, then a parking spot's. Queues are served without it.
+/// Lock order: a queue's lock, this lock, then a parking spot's, or the journal's. Queues that are
+/// filled from here are served without it.
 template <class Runtime>
 class log_line {
 public:
@@ -89,22 +100,37 @@ public:
 
     using follower_type = log_follower<Runtime>;
 
+    using journal_type = line_journal<Runtime>;
+
+    /// Its first record gets `first_offset`. `kept`: null where nothing is kept.
     log_line(
         const core::payload_ops& ops,
         core::memory_budget<Runtime>& budget,
         const log_options& o,
+        std::unique_ptr<journal_type> kept = nullptr,
+        std::uint64_t first_offset = 0,
         log_interest interest = {})
-        : records_{ops, budget, o}
+        : records_{ops, budget, o, first_offset}
         , compaction_{records_}
-        , interest_{interest} {}
+        , kept_{std::move(kept)}
+        , interest_{interest} {
+        if (kept_ != nullptr) {
+            compaction_.keep_account();
+        }
+    }
     log_line(const log_line&) = delete;
     log_line& operator=(const log_line&) = delete;
 
     /// Appends, wakes who waits, and now and then does a bounded part of what retention and
     /// compaction want. `clock` is asked under the lock, so that times rise with offsets.
+    /// `encoded`: the records as entries of a run, where they are kept. `kept` is nothing then.
     template <class Clock>
     core::append_result append(
-        std::span<core::log_input> records, const Clock& clock, const core::append_terms& terms) {
+        std::span<core::log_input> records,
+        const Clock& clock,
+        const core::append_terms& terms,
+        std::span<const std::byte> encoded,
+        line_record& kept) {
         gone_type gone; // ended without the lock
         serve_later later;
         std::lock_guard guard{mutex_};
@@ -113,14 +139,28 @@ public:
             return records_.pass(records);
         }
         if (interest_.decides) { // before there is something again that nobody has read
-            keep_up(records.size(), now, gone);
+            keep_up(records.size(), now, gone, kept);
         }
-        auto r = records_.append(records, now, terms);
+        core::append_result r;
+        if (kept_ == nullptr) {
+            r = records_.append(records, now, terms);
+        } else {
+            r = records_.append(records, now, terms, [&](std::uint64_t first) {
+                errc failed{};
+                kept.number =
+                    kept_->append(first, records.size(), encoded, now, terms.producer, failed);
+                return failed;
+            });
+            if (r.failed == errc{} && kept.number == 0) {
+                // Stored before: whoever is told so may rely on it as well.
+                kept.number = kept_->journal().port().last();
+            }
+        }
         if (r.failed == errc{} && !r.duplicate) {
             waiting_.wake_all();
             later.swap(listeners_);
             if (!interest_.decides) {
-                keep_up(records.size(), now, gone);
+                keep_up(records.size(), now, gone, kept);
             }
         }
         return r;
@@ -132,6 +172,24 @@ public:
         gone_type gone;
         std::lock_guard guard{mutex_};
         return f(records_, compaction_, gone);
+    }
+    /// The same for what removes records, which is then written.
+    template <class F>
+    auto removing(line_record& kept, F&& f) {
+        gone_type gone;
+        std::lock_guard guard{mutex_};
+        const struct saying {
+            log_line& line;
+            line_record& kept;
+            ~saying() { line.say(kept); }
+        } finally{*this, kept};
+        return f(records_, compaction_, gone);
+    }
+    /// Runs `f(partition, compaction, journal)` under the lock, where there is a journal.
+    template <class F>
+    auto with_journal(F&& f) {
+        std::lock_guard guard{mutex_};
+        return f(records_, compaction_, *kept_);
     }
 
     /// For readers, free of the lock.
@@ -232,8 +290,8 @@ public:
     }
 
     /// Removes what retention does not ask for any more.
-    core::log_amount apply_retention(time_point now) {
-        return locked([&](partition_type& p, auto&, gone_type& gone) {
+    core::log_amount apply_retention(time_point now, line_record& kept) {
+        return removing(kept, [&](partition_type& p, auto&, gone_type& gone) {
             auto r = p.apply_retention(now);
             gone = std::move(r.gone);
             return r.amount;
@@ -242,15 +300,16 @@ public:
 
     /// A whole pass of compaction, in steps, so that others get the lock in between. Returns how
     /// many records it removed.
-    std::uint64_t compact(time_point now, errc& failed) {
+    std::uint64_t compact(time_point now, line_record& kept, errc& failed) {
         std::uint64_t removed = 0;
         for (bool finished = false; !finished && failed == errc{};) {
-            locked([&](auto&, auto& c, gone_type& gone) {
+            removing(kept, [&](auto&, auto& c, gone_type& gone) {
                 auto r = c.step(4096, now);
                 removed += r.removed;
                 finished = r.finished;
                 failed = r.failed;
                 gone = std::move(r.gone);
+                return 0;
             });
         }
         return removed;
@@ -258,7 +317,8 @@ public:
 
 private:
     /// With the lock held. What memory is missing for is done another time.
-    void keep_up(std::size_t appended, time_point now, gone_type& gone) noexcept {
+    void
+    keep_up(std::size_t appended, time_point now, gone_type& gone, line_record& kept) noexcept {
         appended_ += appended;
         // A look at each follower is spread over as many records.
         if (appended_ < std::max<std::size_t>(64, followers_.size()) && now < next_upkeep_) {
@@ -281,6 +341,23 @@ private:
                     std::make_move_iterator(step.gone.end()));
             }
         } catch (const std::bad_alloc&) {
+        }
+        line_record more; // nobody waits for that
+        say(more);
+        kept.has_removed = more.has_removed;
+        kept.unwritten = more.unwritten;
+    }
+    /// Writes what has left. With the lock held.
+    void say(line_record& kept) noexcept {
+        if (kept_ == nullptr) {
+            return;
+        }
+        try {
+            const std::uint64_t number = kept_->say(records_, compaction_, kept.unwritten);
+            kept.number = std::max(kept.number, number);
+            kept.has_removed = kept.has_removed || number != 0;
+        } catch (const std::bad_alloc&) {
+            kept.unwritten = errc::memory_limit;
         }
     }
 
@@ -334,6 +411,7 @@ private:
     mutable typename Runtime::mutex mutex_{};
     partition_type records_;
     core::compaction<Runtime> compaction_;
+    std::unique_ptr<journal_type> kept_;
     log_wait_list<Runtime> waiting_{};
     const log_interest interest_;
     std::vector<follower_type*> followers_{};

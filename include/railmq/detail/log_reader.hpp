@@ -120,6 +120,9 @@ public:
                 ec = failed;
                 return false;
             }
+            if (group_ != nullptr) {
+                owner.flush_idle(); // commits that nobody waits for
+            }
             if (!may_wait || in_handler) {
                 ec = may_wait ? errc::would_deadlock : errc::would_block;
                 return false;
@@ -209,7 +212,9 @@ public:
         }
         const errc ahead = commit(core::rewinding::refused);
         const errc back = commit(core::rewinding::allowed);
-        return ahead != errc{} ? ahead : back;
+        error_code ec;
+        log_->confirm_all(ec);
+        return ahead != errc{} ? ahead : back != errc{} ? back : static_cast<errc>(ec.value());
     }
 
     /// Commits what is acknowledged, leaves the group, and gives up what is in work.

@@ -152,6 +152,12 @@ template <class Runtime>
     if (failed = validate_name(name); failed) {
         return nullptr;
     }
+    if (log->is_kept()) {
+        failed = {
+            errc::invalid_argument,
+            "subscriptions are not kept in directories yet, and '" + log->name() + "' is"};
+        return nullptr;
+    }
     std::shared_ptr<queue_core<Runtime>> made;
     std::shared_ptr<queue_core<Runtime>> q;
     const auto end = [&] {

@@ -369,6 +369,7 @@ public:
     struct part {
         queue_core* queue = nullptr;
         effects_type* fx = nullptr;
+        std::span<const std::byte> more{}; ///< Entries of others that belong to it.
     };
     /// Writes what has changed in queues of one broker, whose locks are held, so that all of it is
     /// kept or nothing.
@@ -405,6 +406,15 @@ public:
         std::vector<undecodable>& bad);
     /// Moves a message that could not be decoded into a queue of bytes.
     void set_aside(undecodable& m, queue_core& to);
+    /// Takes the bytes of a record of a log, which then has left it, as `entries` say, in the same
+    /// record of the journal. `fx` is for `finish`. False: it stays where it is.
+    [[nodiscard]] bool take_undecodable(
+        const std::string& log,
+        std::uint64_t offset,
+        std::unique_ptr<properties> props,
+        std::span<const std::byte> payload,
+        std::span<const std::byte> entries,
+        effects_type& fx);
 
     // The journal's upkeep, with the lock taken
 
@@ -576,6 +586,7 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
         record.clear();
         for (const part& p : parts) {
             p.queue->kept_->put(p.queue->machine_, *p.fx, record);
+            record.insert(record.end(), p.more.begin(), p.more.end());
             is_asked_for = is_asked_for || p.fx->wanted_at != nullptr || !p.fx->completed.empty();
         }
         if (!record.empty()) {

@@ -4,6 +4,7 @@
 #include <railmq/model/backoff.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/group_options.hpp>
+#include <railmq/model/handle_options.hpp>
 #include <railmq/model/name.hpp>
 #include <railmq/model/time.hpp>
 
@@ -50,6 +51,9 @@ struct log_producer_options {
     std::optional<std::uint64_t> producer_id{};
     /// Which life of that producer this is. A higher one fences the lower ones.
     std::uint32_t epoch = 0;
+    /// How far its sends have to have come before they return, in a broker with a directory; none:
+    /// as the broker says. Without a directory nothing survives the process, whatever it says.
+    std::optional<railmq::durability> durability{};
     /// The largest payload, in bytes: `errc::message_too_large` above it.
     std::size_t max_message_bytes = std::size_t{1} << 20;
 };
@@ -154,6 +158,9 @@ struct log_consumer_options {
 [[nodiscard]] inline failure validate(const log_producer_options& o) {
     if (o.max_message_bytes == 0) {
         return {errc::invalid_argument, "max_message_bytes is at least 1"};
+    }
+    if (o.durability && o.durability->interval() < duration::zero()) {
+        return {errc::invalid_argument, "durability::interval is not negative"};
     }
     if (!o.producer_id && o.epoch != 0) {
         return {errc::invalid_argument, "an epoch is nothing without a producer_id"};

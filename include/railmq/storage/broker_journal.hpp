@@ -25,7 +25,7 @@ namespace railmq::storage {
 struct usage_change {
     std::uint64_t segment = 0;
     std::int64_t bytes = 0;
-    std::int64_t messages = 0;
+    std::int64_t messages = 0; ///< And rows of logs' records.
 };
 /// Adds one message, or takes one away, in the changes of the segments.
 inline void
@@ -35,6 +35,12 @@ count_usage(std::vector<usage_change>& changes, const kept_at& where, std::int64
     }
     changes.back().bytes += sign * std::int64_t{where.bytes()};
     changes.back().messages += sign;
+}
+
+/// The same of a part of a row of a log's records, by which there are `rows` more of them.
+inline void
+count_taken(std::vector<usage_change>& changes, const kept_at& part, std::int64_t rows) {
+    changes.push_back({part.segment(), -std::int64_t{part.bytes()}, rows});
 }
 
 /// The journal of one broker: where its records go, what the wall clock says, and how much of what
@@ -154,9 +160,21 @@ public:
     void change_usage(std::span<const usage_change> changes) {
         const std::lock_guard guard{usage_mutex_};
         for (const usage_change& c : changes) {
-            usage& u = usage_[c.segment];
+            usage& u = usage_of(c.segment);
             u.bytes += c.bytes;
             u.messages += c.messages;
+        }
+    }
+    /// Makes sure that the next `change_usage` does not throw. Throws `std::bad_alloc`.
+    void reserve_usage() {
+        if (!has_spare_.load(std::memory_order_relaxed)) {
+            const std::lock_guard guard{usage_mutex_};
+            while (spare_.size() < 2) {
+                std::map<std::uint64_t, usage> one;
+                one.emplace(0, usage{});
+                spare_.push_back(one.extract(one.begin()));
+            }
+            has_spare_.store(true, std::memory_order_relaxed);
         }
     }
     /// Bytes of all segments that nobody wants any more, nearly.
@@ -186,6 +204,21 @@ public:
     }
 
 private:
+    [[nodiscard]] usage& usage_of(std::uint64_t segment) {
+        if (const auto it = usage_.find(segment); it != usage_.end()) {
+            return it->second;
+        }
+        if (spare_.empty()) {
+            return usage_[segment];
+        }
+        auto node = std::move(spare_.back());
+        spare_.pop_back();
+        has_spare_.store(false, std::memory_order_relaxed);
+        node.key() = segment;
+        node.mapped() = usage{};
+        return usage_.insert(std::move(node)).position->second;
+    }
+
     std::unique_ptr<journal_port> port_;
     duration wall_;
     std::atomic<std::uint64_t> appended_{0};
@@ -197,6 +230,8 @@ private:
 
     std::mutex usage_mutex_{};
     std::map<std::uint64_t, usage> usage_{};
+    std::vector<std::map<std::uint64_t, usage>::node_type> spare_{};
+    std::atomic<bool> has_spare_{false};
 };
 
 /// Opens the journal in a directory, or makes one, for a broker whose time is `now` while the wall
@@ -235,6 +270,14 @@ template <directory Directory>
             count_usage(used, m.where, 1);
             return true;
         });
+    }
+    for (const auto& [number, log] : found.logs) {
+        for (const auto& [which, p] : log.partitions) {
+            p.rows.for_each_from(0, [&](std::uint64_t, const log_rows::row& r) {
+                count_usage(used, r.at, 1);
+                return true;
+            });
+        }
     }
     made->change_usage(used);
     std::vector<std::byte> record;

@@ -5,6 +5,7 @@
 #include <railmq/storage/exchange_entries.hpp>
 #include <railmq/storage/kept_message.hpp>
 #include <railmq/storage/kept_options.hpp>
+#include <railmq/storage/log_entries.hpp>
 #include <railmq/storage/segment.hpp>
 #include <railmq/storage/wire.hpp>
 
@@ -21,7 +22,7 @@ namespace railmq::storage {
 /// docs/design/05_journal.md.
 ///
 /// Entries say how a thing is, not what was done to it: reading one twice does no harm, and a later
-/// one replaces an earlier one.
+/// one replaces an earlier one. Those of logs are in log_entries.hpp.
 enum class entry_kind : std::uint8_t {
     clock = 1,  ///< That moment has come.
     queue,      ///< A queue is there, or is as it says.
@@ -188,7 +189,7 @@ private:
 };
 
 /// For those who read entries of some kinds only: derive from it, and hide what is wanted.
-struct entry_visitor {
+struct entry_visitor : log_entry_visitor {
     void clock(time_point) const noexcept {}
     void queue(const queue_definition&) const noexcept {}
     void deleted(std::uint64_t) const noexcept {}
@@ -355,7 +356,7 @@ template <class Visit>
             }
             break;
         }
-        default: r.fail(); break;
+        default: read_log_entry(k, r, record, visit); break;
         }
         if (r.has_failed()) {
             return false;

@@ -93,6 +93,16 @@ struct kept_counts {
     return nullptr;
 }
 
+/// The log of that name, or null.
+[[nodiscard]] inline kept_log* find_log(kept_state& state, std::string_view name) noexcept {
+    for (auto& [number, log] : state.logs) {
+        if (log.definition.name == name) {
+            return &log;
+        }
+    }
+    return nullptr;
+}
+
 /// What the journal in a directory says, read without changing anything: as it is after a broker
 /// closed it, or crashed. While the view exists, no broker can open the directory.
 ///

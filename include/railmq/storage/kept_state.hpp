@@ -5,6 +5,8 @@
 #include <railmq/storage/entries.hpp>
 #include <railmq/storage/exchange_entries.hpp>
 #include <railmq/storage/id_map.hpp>
+#include <railmq/storage/kept_at.hpp>
+#include <railmq/storage/kept_logs.hpp>
 #include <railmq/storage/segment.hpp>
 
 #include <algorithm>
@@ -15,28 +17,6 @@
 #include <vector>
 
 namespace railmq::storage {
-
-/// Where a message is stored: in twelve bytes, since there is one for each that is kept.
-class kept_at {
-public:
-    kept_at() noexcept = default;
-    kept_at(record_location where, std::uint32_t bytes) noexcept
-        : segment_{static_cast<std::uint32_t>(where.segment)}
-        , offset_{static_cast<std::uint32_t>(where.offset / record_header::alignment)}
-        , bytes_{bytes} {}
-
-    [[nodiscard]] bool is_empty() const noexcept { return segment_ == 0; }
-    [[nodiscard]] record_location location() const noexcept {
-        return {segment_, std::uint64_t{offset_} * record_header::alignment};
-    }
-    [[nodiscard]] std::uint64_t segment() const noexcept { return segment_; }
-    [[nodiscard]] std::uint32_t bytes() const noexcept { return bytes_; }
-
-private:
-    std::uint32_t segment_ = 0;
-    std::uint32_t offset_ = 0;
-    std::uint32_t bytes_ = 0;
-};
 
 /// A message of a queue that nobody has opened: where it is stored, and how it is.
 struct kept_message {
@@ -104,7 +84,7 @@ struct kept_queue {
 /// clock's.
 ///
 /// Distinct objects: safe. Shared objects: unsafe.
-class kept_state {
+class kept_state : public kept_logs {
 public:
     static constexpr std::uint64_t delayed_ids = std::uint64_t{1} << 62;
 
@@ -118,7 +98,10 @@ public:
     /// Takes in one more record. False: it is none that this library has written.
     [[nodiscard]] bool add(std::span<const std::byte> record, record_location where) {
         where_ = where;
-        return read_entries(record, duration::zero(), *this);
+        this->now_at(where);
+        const bool is_good = read_entries(record, duration::zero(), *this);
+        latest = std::max(latest, this->latest_run());
+        return is_good;
     }
 
     // For `read_entries`

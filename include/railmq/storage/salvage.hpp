@@ -10,6 +10,8 @@
 #include <railmq/storage/journal.hpp>
 #include <railmq/storage/journal_scan.hpp>
 #include <railmq/storage/kept_state.hpp>
+#include <railmq/storage/number_ranges.hpp>
+#include <railmq/storage/salvage_logs.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -63,58 +65,15 @@ struct salvage_report {
     /// Of exchanges, that were saved. Nothing says which ones are among what is lost.
     std::uint64_t bindings = 0;
     std::vector<lost_messages> lost{};
+    std::vector<salvaged_log> logs{};
+    std::uint64_t records = 0; ///< Of logs, that were saved.
+    std::vector<lost_records> lost_of_logs{};
     /// What says that messages have left may be among what is lost: they are there again.
     bool may_have_old = false;
     std::int64_t owner = 0; ///< Who has the directory, with `journal_locked`.
 };
 
 namespace detail {
-
-/// A set of numbers, as ranges.
-class number_ranges {
-public:
-    void add(std::uint64_t from, std::uint64_t to) {
-        if (from >= to) {
-            return;
-        }
-        auto it = ranges_.upper_bound(from);
-        if (it != ranges_.begin() && std::prev(it)->second >= from) {
-            --it;
-            from = it->first;
-        }
-        while (it != ranges_.end() && it->first <= to) {
-            to = std::max(to, it->second);
-            it = ranges_.erase(it);
-        }
-        ranges_.emplace(from, to);
-    }
-    void remove(std::uint64_t from, std::uint64_t to) {
-        auto it = ranges_.upper_bound(from);
-        if (it != ranges_.begin()) {
-            --it;
-        }
-        while (it != ranges_.end() && it->first < to) {
-            const auto [begin, end] = *it;
-            if (end <= from) {
-                ++it;
-                continue;
-            }
-            it = ranges_.erase(it);
-            if (begin < from) {
-                ranges_.emplace(begin, from);
-            }
-            if (end > to) {
-                it = ranges_.emplace(to, end).first;
-            }
-        }
-    }
-    [[nodiscard]] const std::map<std::uint64_t, std::uint64_t>& all() const noexcept {
-        return ranges_;
-    }
-
-private:
-    std::map<std::uint64_t, std::uint64_t> ranges_{};
-};
 
 /// Which of a queue's messages are missing.
 struct salvage_account {
@@ -144,12 +103,14 @@ struct salvage_account {
     }
 };
 
-/// Finds out what queues there have been: the last that is said of each, anywhere.
+/// Finds out what queues and logs there have been: the last that is said of each, anywhere.
 struct definition_collector : entry_visitor {
     std::map<std::uint64_t, queue_definition> all{};
     std::map<std::uint64_t, exchange_definition> exchanges{};
+    std::map<std::uint64_t, log_definition> logs{};
     void queue(queue_definition d) { all[d.number] = std::move(d); }
     void exchange(exchange_definition d) { exchanges[d.number] = std::move(d); }
+    void log(log_definition d) { logs[d.number] = std::move(d); }
 };
 
 /// Plays a damaged journal back.
@@ -157,11 +118,13 @@ class salvage_replay {
 public:
     /// `known`: definitions that come anywhere in it. `is_whole`: it begins with its first record.
     salvage_replay(definition_collector known, bool is_whole)
-        : known_{std::move(known.all)}
+        : of_logs{std::move(known.logs), is_whole}
+        , known_{std::move(known.all)}
         , known_exchanges_{std::move(known.exchanges)}
         , is_whole_{is_whole} {}
 
     kept_state state{};
+    salvage_log_accounts of_logs;
     std::map<std::uint64_t, salvage_account> accounts{};
     std::set<std::uint64_t> nameless{};
 
@@ -173,15 +136,30 @@ public:
         }
         // Messages of a queue of which nothing was said, because that is lost, would be ignored.
         static_cast<void>(read_entries(r.payload, duration::zero(), creator{{}, *this}));
+        of_logs.create(r.payload, state);
         if (!state.add(r.payload, {segment, r.offset})) {
             ++damage_;
         }
         static_cast<void>(read_entries(r.payload, duration::zero(), accountant{{}, *this}));
+        of_logs.count(r.payload);
     }
 
-    /// Of two queues of one name, the older one was deleted: else the name had not been free.
+    /// Of two queues, or logs, of one name, the older one was deleted: else the name had not been
+    /// free.
     void remove_deleted() {
         std::map<std::string, std::uint64_t> names;
+        std::vector<std::uint64_t> old_logs;
+        for (const auto& [number, log] : state.logs) {
+            const auto [it, is_new] = names.emplace(log.definition.name, number);
+            if (!is_new) {
+                old_logs.push_back(std::exchange(it->second, number));
+            }
+        }
+        for (const std::uint64_t number : old_logs) {
+            state.logs.erase(number);
+            of_logs.remove_log(number);
+        }
+        names.clear();
         std::vector<std::uint64_t> old;
         for (const auto& [number, q] : state.queues) {
             const auto [it, is_new] = names.emplace(q.definition.name, number);
@@ -438,6 +416,20 @@ void write_salvaged(
         report.messages += done.messages;
         report.queues.push_back(std::move(done));
     }
+    report.logs = write_salvaged_logs(
+        scanner,
+        replay.state,
+        replay.of_logs,
+        [&](std::span<const std::byte> bytes) {
+            append(bytes);
+            return !ec;
+        },
+        [&](std::uint64_t segment) {
+            return report.may_have_old && !scanner.has_segment(segment);
+        });
+    for (const salvaged_log& log : report.logs) {
+        report.records += log.records;
+    }
     if (!ec) {
         j->read_from(begin, ec);
     }
@@ -454,12 +446,13 @@ void write_salvaged(
 
 /// Copies everything that can still be read of a damaged journal into a new one, which a broker
 /// then opens as if nothing else had ever been: all messages whose records are intact, as they
-/// were, with their numbers. The old one is not changed. `report` is the account of what is lost.
+/// were, with their numbers, and likewise all records of logs, with their offsets, and what groups
+/// and producers were known. The old one is not changed. `report` is the account of what is lost.
 ///
 /// What cannot be known is decided for the message: one of which nobody can say any more that it
 /// has left is there again. What follows the last confirmed record and was never confirmed itself,
 /// as after a crash, is left out, as it is in opening. A queue whose name is lost becomes
-/// `salvaged.<number>`, of bytes.
+/// `salvaged.<number>`, of bytes, and a log `salvaged.log.<number>`.
 ///
 /// `to` must have no journal; until all of it is there, a broker that opens it is told that it is
 /// damaged. After an error what is in it is of no use.
@@ -549,6 +542,7 @@ void salvage(
     }
     again.replay.remove_deleted();
     detail::write_salvaged(scanner, again.replay, std::move(to), options, report, ec);
+    report.lost_of_logs = again.replay.of_logs.lost(again.replay.state);
     for (const auto& [queue, account] : again.replay.accounts) {
         for (const bool is_certain : {true, false}) {
             for (const auto& [from_id, to_id] :

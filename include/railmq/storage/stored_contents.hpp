@@ -10,7 +10,8 @@
 
 namespace railmq::storage {
 
-/// The messages that one record stores, with their contents where the record's bytes are.
+/// The messages, and the runs of logs, that one record stores, with their contents where the
+/// record's bytes are.
 ///
 /// Distinct objects: safe. Shared objects: unsafe.
 class stored_contents {
@@ -25,10 +26,11 @@ public:
     /// it has an entry that makes no sense, and what comes before that one is there.
     [[nodiscard]] bool read(std::span<const std::byte> record) {
         clear();
-        return read_entries(record, duration::zero(), collector{{}, all_});
+        return read_entries(record, duration::zero(), collector{{}, all_, runs_});
     }
     void clear() noexcept {
         all_.clear();
+        runs_.clear();
         next_ = 0;
     }
 
@@ -44,19 +46,24 @@ public:
         return nullptr;
     }
     [[nodiscard]] const std::vector<message>& all() const noexcept { return all_; }
+    [[nodiscard]] const std::vector<log_run>& runs() const noexcept { return runs_; }
 
 private:
     struct collector : entry_visitor {
         std::vector<message>& out;
-        collector(entry_visitor, std::vector<message>& o) noexcept
-            : out{o} {}
+        std::vector<log_run>& runs;
+        collector(entry_visitor, std::vector<message>& o, std::vector<log_run>& r) noexcept
+            : out{o}
+            , runs{r} {}
         void
         stored(std::uint64_t queue, const core::message_image& m, const stored_content& content) {
             out.push_back({queue, m.id, content});
         }
+        void run(const log_run& r) { runs.push_back(r); }
     };
 
     std::vector<message> all_{};
+    std::vector<log_run> runs_{};
     std::size_t next_ = 0; ///< Which one is most likely to be asked for.
 };
 
