@@ -292,13 +292,19 @@ template <class Visit>
             const time_point enqueued = r.moment();
             for (std::uint64_t id = first; count != 0 && !r.has_failed(); ++id, --count) {
                 const std::size_t left = r.left();
-                core::message_image m;
-                m.id = m.position = id;
-                m.enqueued = enqueued;
                 stored_content content;
                 content.payload = r.raw(r.number());
                 content.bytes = static_cast<std::uint32_t>(left - r.left());
-                if (!r.has_failed()) {
+                if (r.has_failed()) {
+                    break;
+                }
+                // There may be millions: whoever can, does without an image of each.
+                if constexpr (requires { visit.stored_plain(queue, id, enqueued, content); }) {
+                    visit.stored_plain(queue, id, enqueued, content);
+                } else {
+                    core::message_image m;
+                    m.id = m.position = id;
+                    m.enqueued = enqueued;
                     visit.stored(queue, std::move(m), content);
                 }
             }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <boost/container/deque.hpp>
+#include <boost/container/options.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <utility>
 
@@ -63,10 +65,14 @@ public:
             put(first + i, value(i));
         }
     }
+    /// Whether the first `n` of those in a row have the ids from `first` on.
+    [[nodiscard]] bool begins_with(std::uint64_t first, std::uint64_t n) const noexcept {
+        return first == begin_ && n <= row_.size();
+    }
     /// Takes those of `n` ids from that one on that there are: calls `f(id, value)` for each.
     template <class F>
     void take_row(std::uint64_t first, std::uint64_t n, F&& f) {
-        if (first == begin_ && n <= row_.size()) {
+        if (begins_with(first, n)) {
             const auto end = row_.begin() + static_cast<std::ptrdiff_t>(n);
             std::uint64_t id = first;
             for (auto it = row_.begin(); it != end; ++it, ++id) {
@@ -205,7 +211,10 @@ private:
         }
     }
 
-    std::deque<Value> row_{};
+    // The standard one has blocks of half a kilobyte: one for ten values.
+    using row_type = boost::container::
+        deque<Value, void, boost::container::deque_options_t<boost::container::block_size<128U>>>;
+    row_type row_{};
     std::uint64_t begin_ = 0; ///< The id of the row's first value.
     std::size_t in_row_ = 0;
     std::map<std::uint64_t, Value> others_{};

@@ -40,6 +40,20 @@ struct kept_message {
             more = std::make_unique<core::message_image>(std::move(m));
         }
     }
+    void become_held(std::uint64_t id, std::uint32_t count, time_point at) {
+        if (more == nullptr) {
+            delivery_count = count;
+            is_held = true;
+            first_handed_out = at;
+            return;
+        }
+        core::message_image m = image(id);
+        m.state = core::image_state::held;
+        m.delivery_count = count;
+        m.first_handed_out = at;
+        m.due = never;
+        become(std::move(m));
+    }
     [[nodiscard]] core::message_image image(std::uint64_t id) const {
         core::message_image m;
         if (more != nullptr) {
@@ -126,6 +140,22 @@ public:
         latest = std::max(latest, m.enqueued);
         put(number, std::move(m), kept_at{where_, content.bytes});
     }
+    void stored_plain(
+        std::uint64_t number,
+        std::uint64_t id,
+        time_point enqueued,
+        const stored_content& content) {
+        latest = std::max(latest, enqueued);
+        if (kept_queue* q = find(number)) {
+            std::uint64_t& next =
+                id < delayed_ids ? q->definition.next_position : q->definition.next_delayed;
+            next = std::max(next, (id < delayed_ids ? id : id - delayed_ids) + 1);
+            kept_message made;
+            made.where = kept_at{where_, content.bytes};
+            made.enqueued = enqueued;
+            q->messages.put(id, std::move(made));
+        }
+    }
     void changed(std::uint64_t number, core::message_image m) {
         if (kept_queue* q = find(number)) {
             if (kept_message* known = q->messages.find(m.id)) {
@@ -141,21 +171,25 @@ public:
         std::uint32_t delivery_count,
         time_point at) {
         latest = std::max(latest, at);
-        each(number, first, n, [&](id_map<kept_message>& messages, std::uint64_t id) {
-            kept_message& m = *messages.find(id);
-            core::message_image image = m.image(id);
-            image.state = core::image_state::held;
-            image.delivery_count = delivery_count;
-            image.first_handed_out = at;
-            image.due = never;
-            m.become(std::move(image));
-        });
+        if (kept_queue* q = find(number)) {
+            q->messages.for_each_from(first, [&](std::uint64_t id, kept_message& m) {
+                if (id - first >= n) {
+                    return false;
+                }
+                m.become_held(id, delivery_count, at);
+                return true;
+            });
+        }
     }
     void gone(std::uint64_t number, std::uint64_t first, std::uint64_t n) {
         if (kept_queue* q = find(number); q != nullptr && n != 0) {
             core::message_image last; // it may have come and gone at once
             last.id = last.position = first + (n - 1);
             count(*q, last);
+            if (q->messages.begins_with(first, n)) {
+                q->messages.take_row(first, n, [](std::uint64_t, const kept_message&) {});
+                return;
+            }
         }
         each(number, first, n, [](id_map<kept_message>& messages, std::uint64_t id) {
             messages.take(id);
