@@ -493,7 +493,7 @@ TEST_CASE("journal: it belongs to one, and its owner is named to others") {
     CHECK(w.read.size() == 1);
 }
 
-TEST_CASE("journal: a payload that looks like a record is none") {
+TEST_CASE("[T17] journal: a payload that looks like a record is none") {
     world w;
     REQUIRE_FALSE(w.open());
     w.store({"one"});

@@ -305,7 +305,8 @@ TEST_CASE("salvage: of an intact journal it is a copy") {
     }
 }
 
-TEST_CASE("salvage: one flipped bit in each record in turn costs what is in it, and is told so") {
+TEST_CASE(
+    "[T08] salvage: one flipped bit in each record in turn costs what is in it, and is told so") {
     const bool in_header = GENERATE(true, false);
     world clean{14, false, false};
     const truth before{clean.disk};
