@@ -668,6 +668,34 @@ TEMPLATE_TEST_CASE(
 }
 
 TEMPLATE_TEST_CASE(
+    "a message stays until everybody has it, and without anybody not at all [R14]",
+    "",
+    threaded_world,
+    simulated_world) {
+    TestType world;
+    const auto topic = open_topic(world);
+    publish(topic, 1, 100);
+    CHECK(topic.stats().messages == 0);
+    const auto a = topic.subscribe("a");
+    const auto b = topic.subscribe("b");
+    const auto c = topic.subscribe("c");
+    publish(topic, 1, 600);
+    CHECK(read_all(a) == numbers(1, 600));
+    CHECK(read_all(b) == numbers(1, 600));
+    publish(topic, 601, 700);
+    CHECK(topic.stats().messages == 700);
+    CHECK(read_all(a) == numbers(601, 700));
+    CHECK(read_all(b) == numbers(601, 700));
+    CHECK(read_all(c) == numbers(1, 700));
+    for (int n = 701; n <= 800; ++n) { // what is gone is seen now and then, by a send
+        publish(topic, n, n);
+        CHECK(read_all(a).size() + read_all(b).size() + read_all(c).size() == 3);
+    }
+    CHECK(topic.stats().messages < 200);
+    CHECK(topic.stats().sent == 900);
+}
+
+TEMPLATE_TEST_CASE(
     "a subscription that nobody reads holds its backlog and no more",
     "",
     threaded_world,
@@ -915,7 +943,11 @@ TEMPLATE_TEST_CASE(
     CHECK(ec == errc::closed);
 }
 
-TEMPLATE_TEST_CASE("purge forgets what is waiting", "", threaded_world, simulated_world) {
+TEMPLATE_TEST_CASE(
+    "purge forgets what is waiting, and not what is in work [R13]",
+    "",
+    threaded_world,
+    simulated_world) {
     TestType world;
     const auto topic = open_topic(world);
     const auto queue = topic.subscribe("s");
