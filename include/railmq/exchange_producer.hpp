@@ -139,7 +139,8 @@ public:
 
     /// Whether it refers to an exchange that takes messages.
     [[nodiscard]] bool is_open() const noexcept {
-        return lanes_ != nullptr && lanes_->exchange->closed() == errc{};
+        return lanes_ != nullptr && lanes_->exchange->closed() == errc{} &&
+               !lanes_->exchange->is_draining();
     }
 
 private:
@@ -219,7 +220,11 @@ exchange_receipt basic_exchange_producer<T, Runtime>::send_unconfirmed(
     if (ec) {
         return out; // the properties were refused
     }
-    const errc why = lanes_ == nullptr ? errc::closed : lanes_->exchange->closed();
+    errc why = lanes_ == nullptr ? errc::closed : lanes_->exchange->closed();
+    if (why == errc{} && lanes_->exchange->is_draining() &&
+        detail::handler_of != &lanes_->broker()) {
+        why = errc::closed;
+    }
     if (why != errc{}) {
         ec = why;
         return out;

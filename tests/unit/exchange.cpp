@@ -594,6 +594,33 @@ TEST_CASE("handlers and observers may bind, publish and delete") {
     CHECK_FALSE(x.is_open());
 }
 
+TEST_CASE("while a broker is drained its handlers publish, and nobody else") {
+    simulated_world w;
+    auto x = make(w, "x");
+    auto work = open<int>(w, "work");
+    auto a = open<int>(w, "a");
+    auto b = open<int>(w, "b");
+    x.bind(a);
+    x.bind(b);
+    auto p = x.producer();
+    std::uint32_t routed = 0;
+    auto s = work.subscribe(w.executor(), [&](const int& n) {
+        error_code ec;
+        routed += p.send(n, ec).routed;
+    });
+    work.producer().send(1);
+    w.sim.spawn([](auto& sim, auto& producer) -> boost::asio::awaitable<void> {
+        co_await sim.async_wait(duration_cast<railmq::duration>(1ms), boost::asio::use_awaitable);
+        error_code ec;
+        (void)producer.send(2, ec);
+        CHECK(ec == errc::closed);
+    }(w.sim, p));
+    auto keeps_it_open = a.consumer(); // so that there is something to wait for
+    w.broker.close(railmq::drain_for{1s});
+    CHECK(routed == 2);
+    CHECK_FALSE(p.is_open());
+}
+
 TEST_CASE("one send to several queues is one record: a crash leaves all of it or nothing") {
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         railmq::simulation sim{1};

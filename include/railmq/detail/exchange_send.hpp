@@ -402,6 +402,10 @@ private:
                                   is_delayed ? 0 : bytes,
                                   m.is_waited_for() && !is_our_turn && !is_delayed,
                                   in_handler_);
+            const auto& x = *lanes_.exchange;
+            if (s.in->why == errc::closed && (x.closed() != errc{} || x.is_draining())) {
+                return errc::closed; // the whole broker is: not in some of them
+            }
             if (s.in->why == errc::queue_full && m.options().overflow == overflow_policy::wait) {
                 full_ = s.in->to;
                 return errc{};

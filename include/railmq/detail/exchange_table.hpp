@@ -116,6 +116,11 @@ public:
     void close(errc why) noexcept {
         closed_.store(static_cast<int>(why), std::memory_order_release);
     }
+    /// The broker is being drained: from now on only its handlers publish.
+    void drain() noexcept { is_draining_.store(true, std::memory_order_release); }
+    [[nodiscard]] bool is_draining() const noexcept {
+        return is_draining_.load(std::memory_order_acquire);
+    }
     /// Why it is closed; nothing while it is open.
     [[nodiscard]] errc closed() const noexcept {
         return static_cast<errc>(closed_.load(std::memory_order_acquire));
@@ -133,6 +138,7 @@ private:
     const std::uint64_t kept_as_;
     storage::kept_bindings kept_{};
     typename Runtime::template atomic<int> closed_{0};
+    typename Runtime::template atomic<bool> is_draining_{false};
     exchange_stats ended_{}; ///< With the bindings lock held.
 };
 

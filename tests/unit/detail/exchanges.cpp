@@ -194,6 +194,40 @@ TEST_CASE("an exchange that is kept is opened as what it is") {
     CHECK_FALSE(w.broker->find_exchange<std::string>("x"));
 }
 
+TEST_CASE("two types may have codecs of one name, but not one exchange and its queues") {
+    world w;
+    using bytes = std::vector<std::byte>; // as a text is kept
+    const auto kept = [&] {
+        w.exchange("x", exchange_type::fanout, {.alternate = "y"}).bind(w.queue("q"));
+        w.exchange("x", exchange_type::fanout, {.alternate = "y"})
+            .bind(w.exchange("z", exchange_type::fanout));
+        (void)w.exchange("y", exchange_type::fanout);
+    };
+    kept();
+    const auto opens = [&] {
+        return error_of([&] {
+            (void)w.broker->exchange<bytes>("x", exchange_type::fanout, {.alternate = "y"});
+        });
+    };
+    w.kill_and_open();
+    auto q = w.queue("q");
+    CHECK(opens() == errc::type_mismatch);
+    w.kill_and_open();
+    auto z = w.exchange("z", exchange_type::fanout);
+    CHECK(opens() == errc::type_mismatch);
+    w.kill_and_open();
+    auto y = w.exchange("y", exchange_type::fanout);
+    CHECK(opens() == errc::type_mismatch);
+    w.kill_and_open();
+    CHECK_FALSE(opens()); // all of them as bytes
+    auto x = w.broker->find_exchange<bytes>("x");
+    REQUIRE(x);
+    CHECK(x->producer().send(bytes{std::byte{'a'}}).routed == 1);
+    CHECK(error_of([&] { (void)w.queue("q"); }) == errc::type_mismatch);
+    w.kill_and_open();
+    CHECK(w.queue("q").peek().at(0).value == "a");
+}
+
 TEST_CASE("[N27] a key stays with its queue, also after a restart") {
     world w;
     std::map<std::string, std::string> where;
