@@ -225,14 +225,19 @@ public:
     /// Runs `f(table)` with the bindings lock held: `declare` may be called in it.
     template <class F>
     auto locked(F&& f) {
+        exchange_leftovers gone; // ended without the lock
         std::lock_guard guard{mutex_};
+        const struct outer {
+            exchange_table& table;
+            ~outer() { table.outer_ = nullptr; }
+        } inner{*this};
+        outer_ = &gone;
         return f(*this);
     }
     /// Within `locked`. As `router::declare`.
     [[nodiscard]] core::declaration
     declare(std::string_view name, exchange_type kind, const exchange_options& o) {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         return router_.declare(name, kind, o);
     }
     /// Within `locked`. Says something in the journal, which there is. Errors: of the journal.
@@ -248,11 +253,11 @@ public:
         }
         return ec ? failure{ec, "the binding cannot be kept"} : failure{};
     }
-    /// Within `locked`. It was declared this moment, and has no bindings.
+    /// Within `locked`. It was declared this moment: as if it had not been.
     void withdraw(std::uint32_t id) noexcept {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         (void)router_.erase(id);
+        drop_unbound();
     }
     /// Removes an exchange and the bindings from and to it. First `going()` is called, while nobody
     /// can make it again; if it reports an error nothing happens. Errors: as `router::erase`.
@@ -271,11 +276,7 @@ public:
         }
         const quiet all{*this, left};
         (void)router_.erase(x.id());
-        for (std::uint32_t id = 0; id < targets_.numbers(); ++id) {
-            if (targets_[id].address() != nullptr) {
-                drop_if_unbound(id);
-            }
-        }
+        drop_unbound();
         return {};
     }
 
@@ -318,8 +319,7 @@ public:
         const target& to,
         std::string_view name,
         const storage::binding_definition& b) {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         std::uint64_t record = 0;
         return bind_target(from, to, name, b.key, b.arguments, false, record);
     }
@@ -327,8 +327,7 @@ public:
         exchange_core<Runtime>& from,
         const exchange_core<Runtime>& to,
         const storage::binding_definition& b) {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         const auto d = core::destination::exchange(to.id());
         return router_.bind(from.id(), d, b.key, b.arguments);
     }
@@ -568,6 +567,13 @@ private:
     [[nodiscard]] static core::destination where(const target& t, std::uint32_t id) noexcept {
         return t.queue != nullptr ? core::destination::queue(id) : core::destination::log(id);
     }
+    void drop_unbound() noexcept {
+        for (std::uint32_t id = 0; id < targets_.numbers(); ++id) {
+            if (targets_[id].address() != nullptr) {
+                drop_if_unbound(id);
+            }
+        }
+    }
     void drop_if_unbound(std::uint32_t id) noexcept {
         if (!router_.is_bound(where(targets_[id], id))) {
             drop(id);
@@ -603,6 +609,7 @@ private:
     boost::unordered_flat_map<const void*, std::uint32_t> ids_{};
     boost::intrusive::list<reader_type> readers_{};
     exchange_leftovers* leftovers_ = nullptr; ///< Of the change that is under way.
+    exchange_leftovers* outer_ = nullptr;     ///< Of the call of `locked` that is under way.
 };
 
 } // namespace railmq::detail

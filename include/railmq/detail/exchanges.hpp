@@ -448,6 +448,15 @@ bool broker_core<Runtime>::list_exchange(
         if (bindings == nullptr) {
             return true; // deleted meanwhile
         }
+        // With the lock held: what changes after this is written behind it.
+        bool is_written = true;
+        const auto append = [&] {
+            storage::record_location at;
+            error_code ec;
+            is_written = is_written && journal_->append(record, at, ec) != 0;
+            record.clear();
+        };
+        constexpr std::size_t most_bytes = std::size_t{64} << 10;
         std::size_t listed = 0;
         bindings->for_each_from(begin, [&](std::uint64_t place, const auto& there) {
             if (listed >= max) {
@@ -457,13 +466,16 @@ bool broker_core<Runtime>::list_exchange(
             for (const auto& [text, b] : there) {
                 w.bound(b);
                 ++listed;
+                if (record.size() >= most_bytes) {
+                    append();
+                }
             }
-            return true;
+            return is_written;
         });
-        // With the lock held: what changes after this is written behind it.
-        storage::record_location at;
-        error_code ec;
-        return journal_->append(record, at, ec) != 0;
+        if (!record.empty()) {
+            append();
+        }
+        return is_written;
     });
 }
 
