@@ -135,6 +135,41 @@ TEST_CASE("nobody gets it: counted and told, or an error that gives the value ba
     CHECK(x.stats() == s);
 }
 
+TEST_CASE("a key that only routes does not travel with the message") {
+    simulated_world w;
+    auto x = make(w, "x", exchange_type::topic);
+    auto a = open<int>(w, "a");
+    auto b = open<int>(w, "b");
+    x.bind(a, "one.#");
+    x.bind(b, "*.two");
+    auto p = x.producer({.mandatory = true});
+    CHECK(p.send_to("one.two", 1).routed == 2);
+    CHECK(p.send_to("one", 2).routed == 1);
+    CHECK(p.send_to("x.two", 3).routed == 1);
+    error_code ec;
+    (void)p.send_to("nobody", 4, ec);
+    CHECK(ec == errc::unroutable);
+    CHECK(error_of([&] { p.send_to("nobody", 4); }) == errc::unroutable);
+    (void)p.send_to(std::string(256, 'k'), 5, ec);
+    CHECK(ec == errc::invalid_argument);
+    CHECK(values_in(a) == std::vector{1, 2});
+    CHECK(values_in(b) == std::vector{1, 3});
+    CHECK(a.peek().at(0).properties == railmq::properties{});
+    // Routed again after waiting: by the same key.
+    auto full = open<int>(w, "full", {.max_length = 1});
+    x.bind(full, "one.three");
+    full.producer().send(0);
+    w.sim.spawn(
+        [](auto& sim, auto& exchange, auto& queue, auto& to) -> boost::asio::awaitable<void> {
+            co_await sim.async_wait(1s, boost::asio::use_awaitable);
+            exchange.unbind(queue, "one.three");
+            exchange.bind(to, "one.three");
+            queue.purge();
+        }(w.sim, x, full, b));
+    CHECK(p.send_to("one.three", 6).routed == 2);
+    CHECK(values_in(b) == std::vector{1, 3, 6});
+}
+
 TEST_CASE("what every type of exchange looks at") {
     simulated_world w;
     auto q = open<int>(w, "q");
