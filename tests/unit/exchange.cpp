@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 #include "support/worlds.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,13 @@ template <class Queue>
     }
     return all;
 }
+/// Whether every message that was accepted is in exactly one place.
+template <class Queue>
+[[nodiscard]] bool is_balanced(const Queue& q) {
+    const auto s = q.stats();
+    return s.accepted == s.ready + s.delayed + s.in_flight + s.acked + s.dead_lettered +
+                             s.redriven + s.expired + s.dropped + s.purged;
+}
 template <class F>
 [[nodiscard]] error_code error_of(F&& f) {
     try {
@@ -71,6 +79,22 @@ struct fragile {
     }
     int number;
     inline static int copies_left = 1000;
+};
+
+/// Its moves throw when they are told to.
+struct jumpy {
+    explicit jumpy(int n)
+        : number{n} {}
+    jumpy(const jumpy& other)
+        : number{other.number} {}
+    jumpy(jumpy&& other) noexcept(false)
+        : number{other.number} {
+        if (moves_left-- == 0) {
+            throw std::runtime_error{"no more moves"};
+        }
+    }
+    int number;
+    inline static int moves_left = 1000;
 };
 
 } // namespace
@@ -455,6 +479,74 @@ TEST_CASE("when a copy throws, nobody has the message") {
     }
     CHECK(x.stats().published == 1);
     fragile::copies_left = 1000;
+}
+
+TEST_CASE("when a move throws, nobody has the message either") {
+    std::string told;
+    simulated_world w{{.observer = [&](const railmq::notice& n) {
+        if (!std::holds_alternative<railmq::notices::consumer_opened>(n)) {
+            told += railmq::event_of(n).queue;
+        }
+    }}};
+    auto x = make<jumpy>(w, "x");
+    std::vector<railmq::sim_queue<jumpy>> queues;
+    for (const char* name : {"a", "b", "c"}) {
+        queues.push_back(open<jumpy>(w, name));
+        x.bind(queues.back());
+    }
+    auto p = x.producer();
+    const jumpy value{5};
+    int failed = 0;
+    for (const bool is_delayed : {false, true}) {
+        for (int moves = 0; moves < 20; ++moves) {
+            jumpy::moves_left = moves;
+            try {
+                (void)p.send(value, {.delay = is_delayed ? 1s : 0s});
+                jumpy::moves_left = 1000;
+                break;
+            } catch (const std::runtime_error&) {
+                ++failed;
+                jumpy::moves_left = 1000;
+                CHECK(told == (is_delayed ? "abc" : ""));
+                for (auto& q : queues) {
+                    CHECK(q.stats().ready + q.stats().delayed == (is_delayed ? 1 : 0));
+                    CHECK(is_balanced(q));
+                }
+            }
+        }
+    }
+    CHECK(failed >= 6);
+    CHECK(told == "abcabc");
+    for (auto& q : queues) {
+        CHECK(q.stats().ready == 1);
+        CHECK(q.stats().delayed == 1);
+    }
+}
+
+TEST_CASE("where there is no memory for all, nobody has the message") {
+    threaded_world w{{.memory_limit = 200'000}};
+    auto x = make<std::array<char, 1000>>(w, "x");
+    std::vector<railmq::queue<std::array<char, 1000>>> queues;
+    for (const char* name : {"a", "b", "c"}) {
+        queues.push_back(open<std::array<char, 1000>>(w, name, {.dead_letter = railmq::discard}));
+        x.bind(queues.back());
+    }
+    auto p = x.producer();
+    std::uint64_t sent = 0;
+    error_code ec;
+    for (; !ec; ++sent) {
+        (void)p.send(std::array<char, 1000>{}, ec);
+    }
+    --sent;
+    CHECK(ec == errc::memory_limit);
+    CHECK(sent > 20);
+    for (auto& q : queues) {
+        CHECK(q.stats().ready == sent);
+        CHECK(is_balanced(q));
+    }
+    CHECK(queues[1].purge() == sent);
+    CHECK(queues[2].purge() == sent);
+    CHECK(x.stats().routed == 3 * sent);
 }
 
 TEST_CASE("a type that cannot be copied goes to one place") {
