@@ -804,3 +804,27 @@ TEST_CASE("in a broker with a directory a send waits until it is as safe as its 
               (void)broker->exchange<no_codec>("y", exchange_type::fanout);
           }) == errc::invalid_argument);
 }
+
+TEST_CASE("all copies of a message fit into one record of the journal, or none is stored") {
+    railmq::simulation sim{1};
+    railmq::storage::simulated_disk disk{1};
+    railmq::sim_broker broker{sim, disk.directory(), {.journal = {.max_record_bytes = 16'384}}};
+    auto x = broker.exchange<std::string>("x", exchange_type::fanout);
+    std::vector<railmq::sim_queue<std::string>> queues;
+    for (const char* name : {"a", "b", "c"}) {
+        queues.push_back(broker.queue<std::string>(name));
+        x.bind(queues.back());
+    }
+    auto p = x.producer();
+    error_code ec;
+    CHECK(p.send(std::string(4'000, 's'), ec).routed == 3);
+    CHECK_FALSE(ec);
+    (void)p.send(std::string(6'000, 'l'), ec);
+    CHECK(ec == errc::message_too_large);
+    for (const auto& q : queues) {
+        CHECK(q.stats().ready == 1);
+        CHECK(is_balanced(q));
+    }
+    x.unbind(queues[2]);
+    CHECK(p.send(std::string(6'000, 'l'), ec).routed == 2);
+}
