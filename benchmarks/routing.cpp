@@ -3,7 +3,7 @@
 // What it costs to find out who gets a message, among 10, 1,000 and 100,000 bindings:
 // railmq::core::router against what one would write otherwise. And what it costs to get it there.
 //
-//     routing [--quick]
+//     routing [--quick] [--fan-out]
 //
 // One process, but for the fan-out one thread. The contestants of a row take turns, round by round
 // and in rotating order, so that a busy machine hurts all of them alike; a cell is the median of
@@ -307,8 +307,10 @@ struct exchange_fan_out {
     std::vector<railmq::consumer<T>> consumers{};
     std::vector<railmq::delivery<T>> taken{};
     railmq::properties properties{};
+    bool carries_key;
 
-    exchange_fan_out(std::size_t queues, exchange_type type, std::string key) {
+    exchange_fan_out(std::size_t queues, exchange_type type, std::string key, bool carries = false)
+        : carries_key{carries} {
         auto x = broker.exchange<T>("x", type);
         for (std::size_t i = 0; i != queues; ++i) {
             auto q = broker.queue<T>("q" + std::to_string(i));
@@ -321,10 +323,10 @@ struct exchange_fan_out {
     template <class Make>
     std::size_t run(std::size_t messages, Make&& make) {
         const auto publish = [&](std::size_t n) {
-            if (properties.routing_key.empty()) {
-                producer.send(make(n));
-            } else {
+            if (carries_key) {
                 producer.send(make(n), properties);
+            } else {
+                producer.send_to(properties.routing_key, make(n));
             }
         };
         const auto take = [&](std::size_t i) {
@@ -419,6 +421,7 @@ void fan_out(std::size_t queues, std::size_t rounds, bool quick) {
     {
         exchange_fan_out<reading> fanout{queues, exchange_type::fanout, ""};
         exchange_fan_out<reading> topic{queues, exchange_type::topic, "site.1.temperature"};
+        exchange_fan_out<reading> carried{queues, exchange_type::topic, "site.1.temperature", true};
         locked_deques<reading> deques{queues};
         race(
             "64 bytes",
@@ -426,7 +429,8 @@ void fan_out(std::size_t queues, std::size_t rounds, bool quick) {
             rounds,
             quick,
             {{"exchange, fanout", [&](std::size_t n) { return fanout.run(n, number); }, {}},
-             {"exchange, topic and key", [&](std::size_t n) { return topic.run(n, number); }, {}},
+             {"exchange, topic", [&](std::size_t n) { return topic.run(n, number); }, {}},
+             {"same, key in properties", [&](std::size_t n) { return carried.run(n, number); }, {}},
              {"deques of shared_ptr", [&](std::size_t n) { return deques.run(n, number); }, {}}});
     }
     const std::string text(200, 'x');
@@ -450,16 +454,27 @@ void fan_out(std::size_t queues, std::size_t rounds, bool quick) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const bool quick = argc == 2 && std::strcmp(argv[1], "--quick") == 0;
-    if (argc > 2 || (argc == 2 && !quick)) {
-        std::printf("usage: routing [--quick]\n");
-        return 2;
+    bool quick = false;
+    bool routes = true;
+    for (int i = 1; i < argc; ++i) {
+        const bool is_quick = std::strcmp(argv[i], "--quick") == 0;
+        if (!is_quick && std::strcmp(argv[i], "--fan-out") != 0) {
+            std::printf("usage: routing [--quick] [--fan-out]\n");
+            return 2;
+        }
+        quick = quick || is_quick;
+        routes = routes && is_quick;
     }
     const std::size_t rounds = quick ? 3 : 7;
     const std::size_t messages = quick ? 100'000 : 1'000'000;
-    std::printf(
-        "ns a message: median [least .. most]; a ratio above 1 is in favour of the router\n");
+    if (routes) {
+        std::printf(
+            "ns a message: median [least .. most]; a ratio above 1 is in favour of the router\n");
+    }
     for (const std::size_t count : {std::size_t{10}, std::size_t{1'000}, std::size_t{100'000}}) {
+        if (!routes) {
+            break;
+        }
         for (const workload& w : {direct(count), topic(count)}) {
             router r{w};
             multimap m{w};

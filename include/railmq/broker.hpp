@@ -564,11 +564,11 @@ std::uint64_t basic_broker<Runtime>::close() noexcept {
     if (!all) {
         return 0;
     }
-    for (const auto& l : core_->logs()) {
-        l->close(errc::closed);
-    }
     for (const auto& x : core_->all_exchanges()) {
         x->close(errc::closed);
+    }
+    for (const auto& l : core_->logs()) {
+        l->close(errc::closed);
     }
     std::uint64_t left = 0;
     for (const auto& q : *all) {
@@ -592,6 +592,9 @@ std::uint64_t basic_broker<Runtime>::close(drain_for limit) {
         return 0;
     }
     const time_point until = saturating_add(core_->clock().now(), limit.time);
+    for (const auto& x : core_->all_exchanges()) {
+        x->drain();
+    }
     for (const auto& q : core_->queues()) {
         q->locked_and_current([](auto& m, time_point now, auto& fx) { m.drain_queue(now, fx); });
     }

@@ -65,7 +65,9 @@ namespace railmq {
 /// not pass it. A send that has begun when a binding is removed may still pass it.
 ///
 /// Cost: with the routing key of the last message, a comparison and, for each queue, what its own
-/// producer takes; else routing as well. Nothing is allocated for a message without properties.
+/// producer takes; else routing as well. Nothing is allocated for a message without properties. One
+/// with properties has a copy of them in each place, which costs several times as much: see
+/// `send_to`.
 template <class T, class Runtime>
 class basic_exchange_producer {
     using lanes_type = detail::exchange_lanes<T, Runtime>;
@@ -95,7 +97,20 @@ public:
         return send_one(std::forward<U>(value), own(std::move(p), ec), never, ec);
     }
 
-    /// The same, waiting at most `timeout`; `timed_out` after that.
+    /// Publishes with a routing key that does not travel with the message, which has no properties
+    /// then: so it costs no more than without a key.
+    template <std::convertible_to<T> U = T>
+    exchange_receipt send_to(std::string_view routing_key, U&& value, error_code& ec) {
+        ec = {};
+        return send_one(std::forward<U>(value), nullptr, never, ec, routing_key);
+    }
+    template <std::convertible_to<T> U = T>
+    exchange_receipt send_to(std::string_view routing_key, U&& value) {
+        return must(
+            [&](error_code& ec) { return send_to(routing_key, std::forward<U>(value), ec); });
+    }
+
+    /// The same as `send`, waiting at most `timeout`; `timed_out` after that.
     template <std::convertible_to<T> U = T, class Rep, class Period>
     exchange_receipt
     send_for(U&& value, properties p, std::chrono::duration<Rep, Period> timeout, error_code& ec) {
@@ -139,7 +154,8 @@ public:
 
     /// Whether it refers to an exchange that takes messages.
     [[nodiscard]] bool is_open() const noexcept {
-        return lanes_ != nullptr && lanes_->exchange->closed() == errc{};
+        return lanes_ != nullptr && lanes_->exchange->closed() == errc{} &&
+               !lanes_->exchange->is_draining();
     }
 
 private:
@@ -167,11 +183,15 @@ private:
     }
 
     template <class U>
-    exchange_receipt
-    send_one(U&& value, std::unique_ptr<properties> props, time_point limit, error_code& ec) {
+    exchange_receipt send_one(
+        U&& value,
+        std::unique_ptr<properties> props,
+        time_point limit,
+        error_code& ec,
+        std::string_view key = {}) {
         std::uint64_t record = 0;
         exchange_receipt out =
-            send_unconfirmed(std::forward<U>(value), std::move(props), limit, record, ec);
+            send_unconfirmed(std::forward<U>(value), std::move(props), key, limit, record, ec);
         if (!ec && out.routed != 0) {
             confirm(record, ec);
         }
@@ -185,11 +205,13 @@ private:
         }
     }
 
-    /// The same, without waiting until it is safe: `record` says that.
+    /// The same, without waiting until it is safe: `record` says that. `key` is for a message
+    /// without properties.
     template <class U>
     exchange_receipt send_unconfirmed(
         U&& value,
         std::unique_ptr<properties> props,
+        std::string_view key,
         time_point limit,
         std::uint64_t& record,
         error_code& ec);
@@ -197,6 +219,7 @@ private:
     error_code send_along(
         U&& value,
         std::unique_ptr<properties>& props,
+        std::string_view key,
         time_point limit,
         std::uint64_t& record,
         typename lanes_type::route& way,
@@ -212,6 +235,7 @@ template <class U>
 exchange_receipt basic_exchange_producer<T, Runtime>::send_unconfirmed(
     U&& value,
     std::unique_ptr<properties> props,
+    std::string_view key,
     time_point limit,
     std::uint64_t& record,
     error_code& ec) {
@@ -219,7 +243,11 @@ exchange_receipt basic_exchange_producer<T, Runtime>::send_unconfirmed(
     if (ec) {
         return out; // the properties were refused
     }
-    const errc why = lanes_ == nullptr ? errc::closed : lanes_->exchange->closed();
+    errc why = lanes_ == nullptr ? errc::closed : lanes_->exchange->closed();
+    if (why == errc{} && lanes_->exchange->is_draining() &&
+        detail::handler_of != &lanes_->broker()) {
+        why = errc::closed;
+    }
     if (why != errc{}) {
         ec = why;
         return out;
@@ -245,15 +273,16 @@ exchange_receipt basic_exchange_producer<T, Runtime>::send_unconfirmed(
             });
         }
     };
-    const std::string_view key =
-        props != nullptr ? std::string_view{props->routing_key} : std::string_view{};
+    if (props != nullptr) {
+        key = props->routing_key;
+    }
     bool is_lost = false;
     {
         turn t{
             lanes, key, props != nullptr ? core::header_span{props->headers} : core::header_span{}};
         ec = t.way->result;
         if (!ec) {
-            ec = send_along(std::forward<U>(value), props, limit, record, *t.way, out);
+            ec = send_along(std::forward<U>(value), props, key, limit, record, *t.way, out);
         }
         is_lost = ec == errc::unroutable;
         const bool is_returned = is_lost && lanes.options.mandatory;
@@ -275,6 +304,7 @@ template <class U>
 error_code basic_exchange_producer<T, Runtime>::send_along(
     U&& value,
     std::unique_ptr<properties>& props,
+    std::string_view key,
     time_point limit,
     std::uint64_t& record,
     typename lanes_type::route& way,
@@ -284,7 +314,7 @@ error_code basic_exchange_producer<T, Runtime>::send_along(
     if (payload_size<T>::of(held.ref()) > lanes_->options.max_message_bytes) {
         ec = errc::message_too_large;
     } else {
-        detail::exchange_send<T, Runtime> sending{*lanes_, way, held, props, limit, record};
+        detail::exchange_send<T, Runtime> sending{*lanes_, way, held, props, key, limit, record};
         ec = sending.run(out);
     }
     if constexpr (std::same_as<U, T> && std::is_move_assignable_v<T>) {
@@ -325,10 +355,10 @@ requires detail::elements_for<Range, T> std::size_t basic_exchange_producer<T, R
         std::uint64_t last = 0;
         exchange_receipt r;
         if constexpr (detail::gives_up_elements<Range>) {
-            r = send_unconfirmed(std::move(element), std::move(props), never, last, ec);
+            r = send_unconfirmed(std::move(element), std::move(props), {}, never, last, ec);
         } else {
             r = send_unconfirmed(
-                std::forward<decltype(element)>(element), std::move(props), never, last, ec);
+                std::forward<decltype(element)>(element), std::move(props), {}, never, last, ec);
         }
         if (ec) {
             break;

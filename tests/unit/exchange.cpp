@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 #include "support/worlds.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,13 @@ template <class Queue>
     }
     return all;
 }
+/// Whether every message that was accepted is in exactly one place.
+template <class Queue>
+[[nodiscard]] bool is_balanced(const Queue& q) {
+    const auto s = q.stats();
+    return s.accepted == s.ready + s.delayed + s.in_flight + s.acked + s.dead_lettered +
+                             s.redriven + s.expired + s.dropped + s.purged;
+}
 template <class F>
 [[nodiscard]] error_code error_of(F&& f) {
     try {
@@ -71,6 +79,22 @@ struct fragile {
     }
     int number;
     inline static int copies_left = 1000;
+};
+
+/// Its moves throw when they are told to.
+struct jumpy {
+    explicit jumpy(int n)
+        : number{n} {}
+    jumpy(const jumpy& other)
+        : number{other.number} {}
+    jumpy(jumpy&& other) noexcept(false)
+        : number{other.number} {
+        if (moves_left-- == 0) {
+            throw std::runtime_error{"no more moves"};
+        }
+    }
+    int number;
+    inline static int moves_left = 1000;
 };
 
 } // namespace
@@ -133,6 +157,41 @@ TEST_CASE("nobody gets it: counted and told, or an error that gives the value ba
     // Counts stay when a producer is gone.
     must = {};
     CHECK(x.stats() == s);
+}
+
+TEST_CASE("a key that only routes does not travel with the message") {
+    simulated_world w;
+    auto x = make(w, "x", exchange_type::topic);
+    auto a = open<int>(w, "a");
+    auto b = open<int>(w, "b");
+    x.bind(a, "one.#");
+    x.bind(b, "*.two");
+    auto p = x.producer({.mandatory = true});
+    CHECK(p.send_to("one.two", 1).routed == 2);
+    CHECK(p.send_to("one", 2).routed == 1);
+    CHECK(p.send_to("x.two", 3).routed == 1);
+    error_code ec;
+    (void)p.send_to("nobody", 4, ec);
+    CHECK(ec == errc::unroutable);
+    CHECK(error_of([&] { p.send_to("nobody", 4); }) == errc::unroutable);
+    (void)p.send_to(std::string(256, 'k'), 5, ec);
+    CHECK(ec == errc::invalid_argument);
+    CHECK(values_in(a) == std::vector{1, 2});
+    CHECK(values_in(b) == std::vector{1, 3});
+    CHECK(a.peek().at(0).properties == railmq::properties{});
+    // Routed again after waiting: by the same key.
+    auto full = open<int>(w, "full", {.max_length = 1});
+    x.bind(full, "one.three");
+    full.producer().send(0);
+    w.sim.spawn(
+        [](auto& sim, auto& exchange, auto& queue, auto& to) -> boost::asio::awaitable<void> {
+            co_await sim.async_wait(1s, boost::asio::use_awaitable);
+            exchange.unbind(queue, "one.three");
+            exchange.bind(to, "one.three");
+            queue.purge();
+        }(w.sim, x, full, b));
+    CHECK(p.send_to("one.three", 6).routed == 2);
+    CHECK(values_in(b) == std::vector{1, 3, 6});
 }
 
 TEST_CASE("what every type of exchange looks at") {
@@ -422,6 +481,74 @@ TEST_CASE("when a copy throws, nobody has the message") {
     fragile::copies_left = 1000;
 }
 
+TEST_CASE("when a move throws, nobody has the message either") {
+    std::string told;
+    simulated_world w{{.observer = [&](const railmq::notice& n) {
+        if (!std::holds_alternative<railmq::notices::consumer_opened>(n)) {
+            told += railmq::event_of(n).queue;
+        }
+    }}};
+    auto x = make<jumpy>(w, "x");
+    std::vector<railmq::sim_queue<jumpy>> queues;
+    for (const char* name : {"a", "b", "c"}) {
+        queues.push_back(open<jumpy>(w, name));
+        x.bind(queues.back());
+    }
+    auto p = x.producer();
+    const jumpy value{5};
+    int failed = 0;
+    for (const bool is_delayed : {false, true}) {
+        for (int moves = 0; moves < 20; ++moves) {
+            jumpy::moves_left = moves;
+            try {
+                (void)p.send(value, {.delay = is_delayed ? 1s : 0s});
+                jumpy::moves_left = 1000;
+                break;
+            } catch (const std::runtime_error&) {
+                ++failed;
+                jumpy::moves_left = 1000;
+                CHECK(told == (is_delayed ? "abc" : ""));
+                for (auto& q : queues) {
+                    CHECK(q.stats().ready + q.stats().delayed == (is_delayed ? 1 : 0));
+                    CHECK(is_balanced(q));
+                }
+            }
+        }
+    }
+    CHECK(failed >= 6);
+    CHECK(told == "abcabc");
+    for (auto& q : queues) {
+        CHECK(q.stats().ready == 1);
+        CHECK(q.stats().delayed == 1);
+    }
+}
+
+TEST_CASE("where there is no memory for all, nobody has the message") {
+    threaded_world w{{.memory_limit = 200'000}};
+    auto x = make<std::array<char, 1000>>(w, "x");
+    std::vector<railmq::queue<std::array<char, 1000>>> queues;
+    for (const char* name : {"a", "b", "c"}) {
+        queues.push_back(open<std::array<char, 1000>>(w, name, {.dead_letter = railmq::discard}));
+        x.bind(queues.back());
+    }
+    auto p = x.producer();
+    std::uint64_t sent = 0;
+    error_code ec;
+    for (; !ec; ++sent) {
+        (void)p.send(std::array<char, 1000>{}, ec);
+    }
+    --sent;
+    CHECK(ec == errc::memory_limit);
+    CHECK(sent > 20);
+    for (auto& q : queues) {
+        CHECK(q.stats().ready == sent);
+        CHECK(is_balanced(q));
+    }
+    CHECK(queues[1].purge() == sent);
+    CHECK(queues[2].purge() == sent);
+    CHECK(x.stats().routed == 3 * sent);
+}
+
 TEST_CASE("a type that cannot be copied goes to one place") {
     simulated_world w;
     using only = std::unique_ptr<int>;
@@ -594,6 +721,33 @@ TEST_CASE("handlers and observers may bind, publish and delete") {
     CHECK_FALSE(x.is_open());
 }
 
+TEST_CASE("while a broker is drained its handlers publish, and nobody else") {
+    simulated_world w;
+    auto x = make(w, "x");
+    auto work = open<int>(w, "work");
+    auto a = open<int>(w, "a");
+    auto b = open<int>(w, "b");
+    x.bind(a);
+    x.bind(b);
+    auto p = x.producer();
+    std::uint32_t routed = 0;
+    auto s = work.subscribe(w.executor(), [&](const int& n) {
+        error_code ec;
+        routed += p.send(n, ec).routed;
+    });
+    work.producer().send(1);
+    w.sim.spawn([](auto& sim, auto& producer) -> boost::asio::awaitable<void> {
+        co_await sim.async_wait(duration_cast<railmq::duration>(1ms), boost::asio::use_awaitable);
+        error_code ec;
+        (void)producer.send(2, ec);
+        CHECK(ec == errc::closed);
+    }(w.sim, p));
+    auto keeps_it_open = a.consumer(); // so that there is something to wait for
+    w.broker.close(railmq::drain_for{1s});
+    CHECK(routed == 2);
+    CHECK_FALSE(p.is_open());
+}
+
 TEST_CASE("one send to several queues is one record: a crash leaves all of it or nothing") {
     for (std::uint64_t seed = 1; seed <= 40; ++seed) {
         railmq::simulation sim{1};
@@ -649,4 +803,28 @@ TEST_CASE("in a broker with a directory a send waits until it is as safe as its 
     CHECK(error_of([&] {
               (void)broker->exchange<no_codec>("y", exchange_type::fanout);
           }) == errc::invalid_argument);
+}
+
+TEST_CASE("all copies of a message fit into one record of the journal, or none is stored") {
+    railmq::simulation sim{1};
+    railmq::storage::simulated_disk disk{1};
+    railmq::sim_broker broker{sim, disk.directory(), {.journal = {.max_record_bytes = 16'384}}};
+    auto x = broker.exchange<std::string>("x", exchange_type::fanout);
+    std::vector<railmq::sim_queue<std::string>> queues;
+    for (const char* name : {"a", "b", "c"}) {
+        queues.push_back(broker.queue<std::string>(name));
+        x.bind(queues.back());
+    }
+    auto p = x.producer();
+    error_code ec;
+    CHECK(p.send(std::string(4'000, 's'), ec).routed == 3);
+    CHECK_FALSE(ec);
+    (void)p.send(std::string(6'000, 'l'), ec);
+    CHECK(ec == errc::message_too_large);
+    for (const auto& q : queues) {
+        CHECK(q.stats().ready == 1);
+        CHECK(is_balanced(q));
+    }
+    x.unbind(queues[2]);
+    CHECK(p.send(std::string(6'000, 'l'), ec).routed == 2);
 }

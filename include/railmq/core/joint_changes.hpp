@@ -4,12 +4,14 @@
 #include <railmq/core/message_recovery.hpp>
 #include <railmq/core/waiters.hpp>
 #include <railmq/model/errc.hpp>
+#include <railmq/model/notice.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <variant>
 
 namespace railmq::core {
 
@@ -51,6 +53,17 @@ public:
     /// Takes back what `store_now` has stored, and nobody has seen.
     void take_back(std::uint64_t id, effects_type& fx) {
         if (const place_type p = store_.locate(id)) {
+            // As if it had not been accepted, nor told of.
+            const std::uint64_t public_id = store_.public_id(p);
+            if (p.in->aside) {
+                --delayed_accepted_;
+            } else {
+                ++relocated_;
+            }
+            std::erase_if(fx.notices, [&](const notice& n) {
+                const auto* sent = std::get_if<notices::sent>(&n);
+                return sent != nullptr && sent->id == public_id;
+            });
             ring_.set_next_gate(true);
             take_out(p);
             leave(p, true, fx);
@@ -97,11 +110,13 @@ protected:
 
     using base::aborted_;
     using base::closed_;
+    using base::delayed_accepted_;
     using base::has_room;
     using base::is_current;
     using base::is_late_but_first;
     using base::leave;
     using base::options_;
+    using base::relocated_;
     using base::ring_;
     using base::store_;
     using base::store_message;

@@ -60,6 +60,7 @@ public:
         route_type& way,
         movable_value<T>& value,
         std::unique_ptr<properties>& props,
+        std::string_view key,
         time_point limit,
         std::uint64_t& record)
         : lanes_{lanes}
@@ -67,6 +68,7 @@ public:
         , way_{way}
         , value_{value}
         , props_{props}
+        , key_{key}
         , limit_{limit}
         , record_{record}
         , in_handler_{handler_of == &owner_} {}
@@ -120,7 +122,7 @@ private:
     void look_again() {
         lanes_.renew(
             way_,
-            props_ != nullptr ? std::string_view{props_->routing_key} : std::string_view{},
+            key_,
             props_ != nullptr ? core::header_span{props_->headers} : core::header_span{});
     }
 
@@ -402,6 +404,10 @@ private:
                                   is_delayed ? 0 : bytes,
                                   m.is_waited_for() && !is_our_turn && !is_delayed,
                                   in_handler_);
+            const auto& x = *lanes_.exchange;
+            if (s.in->why == errc::closed && (x.closed() != errc{} || x.is_draining())) {
+                return errc::closed; // the whole broker is: not in some of them
+            }
             if (s.in->why == errc::queue_full && m.options().overflow == overflow_policy::wait) {
                 full_ = s.in->to;
                 return errc{};
@@ -523,6 +529,7 @@ private:
     route_type& way_;
     movable_value<T>& value_;
     std::unique_ptr<properties>& props_;
+    const std::string_view key_;
     const time_point limit_;
     std::uint64_t& record_;
     const bool in_handler_;

@@ -116,6 +116,11 @@ public:
     void close(errc why) noexcept {
         closed_.store(static_cast<int>(why), std::memory_order_release);
     }
+    /// The broker is being drained: from now on only its handlers publish.
+    void drain() noexcept { is_draining_.store(true, std::memory_order_release); }
+    [[nodiscard]] bool is_draining() const noexcept {
+        return is_draining_.load(std::memory_order_acquire);
+    }
     /// Why it is closed; nothing while it is open.
     [[nodiscard]] errc closed() const noexcept {
         return static_cast<errc>(closed_.load(std::memory_order_acquire));
@@ -133,6 +138,7 @@ private:
     const std::uint64_t kept_as_;
     storage::kept_bindings kept_{};
     typename Runtime::template atomic<int> closed_{0};
+    typename Runtime::template atomic<bool> is_draining_{false};
     exchange_stats ended_{}; ///< With the bindings lock held.
 };
 
@@ -219,14 +225,19 @@ public:
     /// Runs `f(table)` with the bindings lock held: `declare` may be called in it.
     template <class F>
     auto locked(F&& f) {
+        exchange_leftovers gone; // ended without the lock
         std::lock_guard guard{mutex_};
+        const struct outer {
+            exchange_table& table;
+            ~outer() { table.outer_ = nullptr; }
+        } inner{*this};
+        outer_ = &gone;
         return f(*this);
     }
     /// Within `locked`. As `router::declare`.
     [[nodiscard]] core::declaration
     declare(std::string_view name, exchange_type kind, const exchange_options& o) {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         return router_.declare(name, kind, o);
     }
     /// Within `locked`. Says something in the journal, which there is. Errors: of the journal.
@@ -242,11 +253,11 @@ public:
         }
         return ec ? failure{ec, "the binding cannot be kept"} : failure{};
     }
-    /// Within `locked`. It was declared this moment, and has no bindings.
+    /// Within `locked`. It was declared this moment: as if it had not been.
     void withdraw(std::uint32_t id) noexcept {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         (void)router_.erase(id);
+        drop_unbound();
     }
     /// Removes an exchange and the bindings from and to it. First `going()` is called, while nobody
     /// can make it again; if it reports an error nothing happens. Errors: as `router::erase`.
@@ -265,11 +276,7 @@ public:
         }
         const quiet all{*this, left};
         (void)router_.erase(x.id());
-        for (std::uint32_t id = 0; id < targets_.numbers(); ++id) {
-            if (targets_[id].address() != nullptr) {
-                drop_if_unbound(id);
-            }
-        }
+        drop_unbound();
         return {};
     }
 
@@ -312,8 +319,7 @@ public:
         const target& to,
         std::string_view name,
         const storage::binding_definition& b) {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         std::uint64_t record = 0;
         return bind_target(from, to, name, b.key, b.arguments, false, record);
     }
@@ -321,8 +327,7 @@ public:
         exchange_core<Runtime>& from,
         const exchange_core<Runtime>& to,
         const storage::binding_definition& b) {
-        exchange_leftovers none;
-        const quiet all{*this, none};
+        const quiet all{*this, *outer_};
         const auto d = core::destination::exchange(to.id());
         return router_.bind(from.id(), d, b.key, b.arguments);
     }
@@ -562,6 +567,13 @@ private:
     [[nodiscard]] static core::destination where(const target& t, std::uint32_t id) noexcept {
         return t.queue != nullptr ? core::destination::queue(id) : core::destination::log(id);
     }
+    void drop_unbound() noexcept {
+        for (std::uint32_t id = 0; id < targets_.numbers(); ++id) {
+            if (targets_[id].address() != nullptr) {
+                drop_if_unbound(id);
+            }
+        }
+    }
     void drop_if_unbound(std::uint32_t id) noexcept {
         if (!router_.is_bound(where(targets_[id], id))) {
             drop(id);
@@ -597,6 +609,7 @@ private:
     boost::unordered_flat_map<const void*, std::uint32_t> ids_{};
     boost::intrusive::list<reader_type> readers_{};
     exchange_leftovers* leftovers_ = nullptr; ///< Of the change that is under way.
+    exchange_leftovers* outer_ = nullptr;     ///< Of the call of `locked` that is under way.
 };
 
 } // namespace railmq::detail

@@ -151,14 +151,33 @@ auto broker_core<Runtime>::look_for_kept_exchanges(
                     x.definition.format + "', and not of type " + std::string{type.name}};
             return found;
         }
+        // What is open already may be of another type that has a codec of the same name.
+        const auto another = [&](const std::string& what, const std::string& its_name) {
+            failed = {
+                errc::type_mismatch,
+                "exchange '" + x.definition.name + "' leads to " + what + " '" + its_name +
+                    "', which is open with another type than " + std::string{type.name}};
+        };
+        failed = check_alternates(x.definition.name, type, x.definition.options);
         add_name(x.definition.options.alternate);
         x.bindings.for_each([&](const storage::binding_definition& b) {
             if (b.to.kind == core::destination_kind::exchange) {
                 add(b.to.number);
+                for (const auto& [its_name, to] : exchanges_) {
+                    if (to->kept_as() == b.to.number && !(to->type() == type)) {
+                        another("exchange", its_name);
+                    }
+                }
             } else if (const auto q = kept_.queues.find(b.to.number); q != kept_.queues.end()) {
                 found.queues.push_back(q->second.definition.name);
+            } else if (const auto open = kept_as_.find(b.to.number);
+                       open != kept_as_.end() && !(type_of(*open->second) == type)) {
+                another("queue", open->second->name());
             }
         });
+        if (failed) {
+            break;
+        }
     }
     return found;
 }
@@ -429,6 +448,15 @@ bool broker_core<Runtime>::list_exchange(
         if (bindings == nullptr) {
             return true; // deleted meanwhile
         }
+        // With the lock held: what changes after this is written behind it.
+        bool is_written = true;
+        const auto append = [&] {
+            storage::record_location at;
+            error_code ec;
+            is_written = is_written && journal_->append(record, at, ec) != 0;
+            record.clear();
+        };
+        constexpr std::size_t most_bytes = std::size_t{64} << 10;
         std::size_t listed = 0;
         bindings->for_each_from(begin, [&](std::uint64_t place, const auto& there) {
             if (listed >= max) {
@@ -438,13 +466,16 @@ bool broker_core<Runtime>::list_exchange(
             for (const auto& [text, b] : there) {
                 w.bound(b);
                 ++listed;
+                if (record.size() >= most_bytes) {
+                    append();
+                }
             }
-            return true;
+            return is_written;
         });
-        // With the lock held: what changes after this is written behind it.
-        storage::record_location at;
-        error_code ec;
-        return journal_->append(record, at, ec) != 0;
+        if (!record.empty()) {
+            append();
+        }
+        return is_written;
     });
 }
 

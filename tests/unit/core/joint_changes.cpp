@@ -73,6 +73,19 @@ TEST_CASE("what was stored and taken back has never been there") {
     REQUIRE(w.machine.take(w.holder, time_point{}, w.fx, l));
     CHECK(w.machine.store().public_id({l.in, l.at}) == kept);
     CHECK_FALSE(w.machine.take(w.holder, time_point{}, w.fx, l));
+    // It counts as never accepted, a delayed one as well, and nobody hears of it.
+    CHECK(w.machine.stats().accepted == 1);
+    auto later = std::make_unique<railmq::properties>();
+    later->delay = 1s;
+    int value = 3;
+    std::uint64_t id = 0;
+    railmq::core::effects<single> heard{true, true};
+    REQUIRE(w.machine.store_now(&value, later, time_point{}, heard, id) == errc{});
+    REQUIRE(heard.notices.size() == 1);
+    w.machine.take_back(id, heard);
+    CHECK(heard.notices.empty());
+    CHECK(w.machine.stats().accepted == 1);
+    CHECK(w.machine.stats().delayed == 0);
 }
 
 TEST_CASE("a lease can be acknowledged until the message is somebody else's") {

@@ -194,6 +194,40 @@ TEST_CASE("an exchange that is kept is opened as what it is") {
     CHECK_FALSE(w.broker->find_exchange<std::string>("x"));
 }
 
+TEST_CASE("two types may have codecs of one name, but not one exchange and its queues") {
+    world w;
+    using bytes = std::vector<std::byte>; // as a text is kept
+    const auto kept = [&] {
+        w.exchange("x", exchange_type::fanout, {.alternate = "y"}).bind(w.queue("q"));
+        w.exchange("x", exchange_type::fanout, {.alternate = "y"})
+            .bind(w.exchange("z", exchange_type::fanout));
+        (void)w.exchange("y", exchange_type::fanout);
+    };
+    kept();
+    const auto opens = [&] {
+        return error_of([&] {
+            (void)w.broker->exchange<bytes>("x", exchange_type::fanout, {.alternate = "y"});
+        });
+    };
+    w.kill_and_open();
+    auto q = w.queue("q");
+    CHECK(opens() == errc::type_mismatch);
+    w.kill_and_open();
+    auto z = w.exchange("z", exchange_type::fanout);
+    CHECK(opens() == errc::type_mismatch);
+    w.kill_and_open();
+    auto y = w.exchange("y", exchange_type::fanout);
+    CHECK(opens() == errc::type_mismatch);
+    w.kill_and_open();
+    CHECK_FALSE(opens()); // all of them as bytes
+    auto x = w.broker->find_exchange<bytes>("x");
+    REQUIRE(x);
+    CHECK(x->producer().send(bytes{std::byte{'a'}}).routed == 1);
+    CHECK(error_of([&] { (void)w.queue("q"); }) == errc::type_mismatch);
+    w.kill_and_open();
+    CHECK(w.queue("q").peek().at(0).value == "a");
+}
+
 TEST_CASE("[N27] a key stays with its queue, also after a restart") {
     world w;
     std::map<std::string, std::string> where;
@@ -223,17 +257,21 @@ TEST_CASE("[N27] a key stays with its queue, also after a restart") {
 
 TEST_CASE("bindings survive rounds of upkeep, whether or not somebody has opened them") {
     for (const bool is_opened : {true, false}) {
-        world w{1, {.journal = {.segment_bytes = 8192, .headroom_bytes = 1024}}};
+        world w{
+            1,
+            {.durability = railmq::durability::accepted,
+             .journal = {.segment_bytes = 8192, .headroom_bytes = 1024}}};
+        const auto key = [](int i) { return "a.key.of.some.length." + std::to_string(i); };
         auto x = w.exchange("x", exchange_type::topic);
-        for (int i = 0; i < 700; ++i) { // more than a step lists
-            x.bind(w.queue("q" + std::to_string(i % 7)), "key." + std::to_string(i));
+        for (int i = 0; i < 3000; ++i) { // more than a step lists, and than a record takes
+            x.bind(w.queue(i < 2500 ? "q1" : "q" + std::to_string(i % 7)), key(i));
         }
-        x.unbind(w.queue("q0"), "key.0");
+        x.unbind(w.queue("q1"), key(0));
         auto dead = w.exchange("dead", exchange_type::fanout);
         dead.bind(w.queue("q1"));
         w.broker->delete_exchange("dead");
         if (!is_opened) {
-            w.kill_and_open();
+            w.close_and_open();
         }
         auto busy = w.queue("busy");
         auto p = busy.producer({.durability = railmq::durability::accepted});
@@ -247,11 +285,13 @@ TEST_CASE("bindings survive rounds of upkeep, whether or not somebody has opened
         w.crash_and_open();
         CHECK(w.broker->exchange_names() == list{"x"});
         auto again = w.exchange("x", exchange_type::topic).producer();
-        CHECK(again.send("m", {.routing_key = "key.0"}).routed == 0);
-        for (int i = 1; i < 700; ++i) {
-            CHECK(again.send("m", {.routing_key = "key." + std::to_string(i)}).routed == 1);
+        CHECK(again.send("m", {.routing_key = key(0)}).routed == 0);
+        std::uint64_t expected = 0;
+        for (int i = 1; i < 3000; ++i) {
+            expected += i < 2500 || i % 7 == 1 ? 1 : 0;
+            CHECK(again.send("m", {.routing_key = key(i)}).routed == 1);
         }
-        CHECK(w.queue("q1").stats().ready == 100);
+        CHECK(w.queue("q1").stats().ready == expected);
     }
 }
 
