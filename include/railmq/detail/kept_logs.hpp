@@ -227,6 +227,7 @@ errc log_core<Runtime>::restore(
             broker_,
             next_number(),
             kept_as_,
+            name_,
             name,
             d.options,
             partitions(),
