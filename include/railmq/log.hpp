@@ -372,6 +372,7 @@ private:
                 log->shared_broker(),
                 log->broker().take_number(),
                 log->kept_as(),
+                log->name(),
                 o.group,
                 wanted,
                 log->partitions());

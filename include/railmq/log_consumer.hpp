@@ -177,7 +177,9 @@ public:
 
     /// Commits all that is acknowledged, in each partition up to the lowest that is not. Errors:
     /// `invalid_argument` without a group; `unknown_member` or `fenced` when the partitions are not
-    /// its own any more, and then nothing was committed of these; `closed`; `not_found`.
+    /// its own any more, and then nothing was committed of these; `closed`; `not_found`. With a
+    /// directory it returns when everything so far is as safe as the broker's `durability` says;
+    /// `journal_failed`, when that is not known, and then all is committed until the process ends.
     void commit(error_code& ec) {
         const errc e = reader_ == nullptr ? errc::closed : reader_->commit();
         ec = e == errc{} ? error_code{} : make_error_code(e);

@@ -333,7 +333,9 @@ private:
         terms.expected_offset = o.expected_offset;
         auto& line = *log_->line(where);
         auto& owner = log_->broker();
-        owner.catch_up();
+        if (log_->is_kept()) {
+            owner.catch_up(); // an interval may be over
+        }
         detail::line_record kept;
         core::append_result r;
         if (options_.producer_id && !records.empty()) {

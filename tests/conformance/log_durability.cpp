@@ -702,8 +702,7 @@ TEST_CASE("names are shared with queues, before a log is opened as well") {
         std::unique_ptr<int> p{};
     };
     CHECK(thrown_by([&] { (void)w.broker->log<no_bytes>("n"); }) == errc::invalid_argument);
-    CHECK_THROWS_WITH(
-        (void)w.broker->log<no_bytes>("n"), Catch::Contains("have no railmq::codec"));
+    CHECK_THROWS_WITH((void)w.broker->log<no_bytes>("n"), Catch::Contains("have no railmq::codec"));
     CHECK(w.broker->log_names() == std::vector<std::string>{"l"});
 }
 
@@ -776,6 +775,76 @@ TEST_CASE("a record that cannot be read is set aside, and nothing else suffers")
     CHECK(w.broker->queue<railmq::bytes>("recipes.undecodable").stats().ready == 2);
 }
 
+TEST_CASE("what cannot be set aside stays, and is read when it can be") {
+    world w;
+    {
+        auto p = w.broker->log<recipe>("recipes").producer();
+        p.send(recipe{"old"});
+        p.send(recipe{"new"});
+        (void)w.broker->log<int>("recipes.undecodable"); // so there is no such queue
+    }
+    w.broker.reset();
+    railmq::codec<recipe>::breaks = true;
+    w.open();
+    CHECK(offsets_of(*w.broker->find_log<int>("recipes.undecodable")).empty());
+    CHECK(w.broker->log<recipe>("recipes").stats().records == 1);
+    CHECK(w.broker->log<recipe>("recipes").producer().send(recipe{"newer"}).offset == 2);
+    railmq::codec<recipe>::breaks = false;
+    w.close_and_open();
+    auto reader = w.broker->log<recipe>("recipes").consumer();
+    CHECK(reader.try_receive()->value().text == "old");
+    CHECK(reader.try_receive()->value().text == "new");
+    CHECK(reader.try_receive()->value().text == "newer");
+}
+
+TEST_CASE("[BR14] a wall clock that was set back makes no record older than it is") {
+    simulated_disk disk{1};
+    const log_options o{.retention = {.max_age = 1h}, .segment_records = 1};
+    {
+        railmq::simulation sim{1};
+        sim.advance(100h);
+        railmq::sim_broker broker{sim, disk.directory()};
+        auto log = broker.log<int>("l", o);
+        log.producer().send(1);
+        sim.advance(50min);
+        log.producer().send(2);
+        auto member = log.consumer({.group = "g", .offset_retention = 2h});
+        member.try_receive()->ack();
+        member.commit();
+    }
+    railmq::simulation sim{1}; // a hundred hours before
+    railmq::sim_broker broker{sim, disk.directory()};
+    auto log = broker.log<int>("l", o);
+    CHECK(offsets_of(log) == std::vector<std::uint64_t>{0, 1});
+    CHECK(log.committed("g", 0) == 1U);
+    auto reader = log.consumer();
+    const auto first = reader.try_receive()->timestamp();
+    CHECK(reader.try_receive()->timestamp() - first == 50min);
+    sim.advance(10min);
+    CHECK(log.apply_retention() == 0);
+    sim.advance(1ns);
+    CHECK(log.apply_retention() == 1);
+    sim.advance(2h);
+    CHECK(log.committed("g", 0) == std::nullopt);
+}
+
+TEST_CASE("[T10] a log that finds no space is not made, and its name stays free") {
+    world w{{.journal = {.segment_bytes = 64 << 10, .headroom_bytes = 16 << 10}}};
+    auto busy = w.broker->log<std::string>("busy").producer();
+    w.disk.set_capacity(w.disk.used());
+    error_code ec;
+    for (int i = 0; i < 2000 && !ec; ++i) {
+        busy.send(std::string(100, 'x'), ec);
+    }
+    REQUIRE(ec == errc::no_space);
+    CHECK(thrown_by([&] { (void)w.broker->log<int>("l"); }) == errc::no_space);
+    CHECK(w.broker->log_names() == std::vector<std::string>{"busy"});
+    w.disk.set_capacity(~std::uint64_t{0});
+    CHECK(w.broker->log<int>("l", {.partitions = 3}).producer().send(1).offset == 0);
+    w.kill_and_open();
+    CHECK(w.broker->find_log<int>("l")->partitions() == 3);
+}
+
 TEST_CASE("[T10] a full disk refuses appends, and what was removed makes room for others") {
     world w{{.journal = {.segment_bytes = 64 << 10, .headroom_bytes = 16 << 10}}};
     const std::string load(1000, 'x');
@@ -827,6 +896,13 @@ TEST_CASE("[T20] a sync that failed once is never believed again, and reads go o
     member.try_receive()->ack();
     CHECK(thrown_by([&] { member.commit(); }) == errc::journal_failed);
     CHECK(thrown_by([&] { log.delete_records(0, 1); }) != errc{});
+    std::size_t told = 0;
+    for (const auto& n : w.notices) {
+        const auto* u = std::get_if<railmq::notices::unwritten>(&n);
+        told += u != nullptr && u->queue == "l" && u->code == errc::journal_failed ? 1 : 0;
+    }
+    CHECK(told == 2); // of the group once, however often it was tried; of what was deleted
+    CHECK(w.broker->stats().unwritten == told);
     w.cut_power_and_open();
     const auto left = offsets_of(w.broker->log<int>("l"));
     REQUIRE(left.size() >= 2);

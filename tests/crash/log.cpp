@@ -388,7 +388,7 @@ struct life {
             return std::string{"a log cannot be opened: "} + e.what();
         }
         // From the last event that may have been kept to the first that must have been.
-        std::string wrong;
+        std::string all;
         for (std::size_t n = h.events.size() + 1; n-- > at_least;) {
             current = h.after(n);
             const std::string one = judge(current, f, h, s);
@@ -400,11 +400,11 @@ struct life {
                 h.all_synced();
                 return {};
             }
-            wrong += "\n  after " + std::to_string(n) + " of " + std::to_string(h.events.size()) +
-                     " events: " + one;
+            all += "\n  after " + std::to_string(n) + " of " + std::to_string(h.events.size()) +
+                   " events: " + one;
         }
         return "it is nothing that it ever was, from " + std::to_string(at_least) + " events on" +
-               (h.is_consuming ? ", with a commit under way" : "") + ":" + wrong +
+               (h.is_consuming ? ", with a commit under way" : "") + ":" + all +
                "\nthe last events are" + told(at_least);
     }
 
@@ -1048,7 +1048,7 @@ TEST_CASE("F1, F2: logs are ended at any moment, and what was confirmed is there
 
 TEST_CASE("F5, F6, F7: on a disk that fails or is full, logs keep what they confirmed [T10][T20]") {
     const std::uint64_t only = number_from("RAILMQ_LOG_RUN", ~std::uint64_t{0});
-    const std::uint64_t runs = number_from("RAILMQ_LOG_RUNS", 200);
+    const std::uint64_t runs = number_from("RAILMQ_LOG_RUNS", 150);
     figures f;
     for (std::uint64_t n = 0; n < runs; ++n) {
         if (only != ~std::uint64_t{0}) {

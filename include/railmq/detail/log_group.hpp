@@ -63,24 +63,25 @@ public:
     using broker_type = broker_core<Runtime>;
     using member_type = log_member<Runtime>;
 
-    /// `number` is one that the broker has given. `kept_as`: the number of its log in the broker's
-    /// journal, if there is one.
+    /// `number` is one that the broker has given; `log` and `name` are names. `kept_as`: the number
+    /// of its log in the broker's journal, if there is one.
     log_group(
         std::shared_ptr<broker_type> broker,
         std::uint64_t number,
         std::uint64_t kept_as,
+        std::string log,
         std::string name,
         group_options o,
         std::uint32_t partitions,
         core::generation_type generation = 0)
         : broker_{std::move(broker)}
         , number_{number}
-        , name_{std::move(name)}
+        , log_{std::move(log)}
         , coordinator_{std::move(o), generation} {
         core::group_decision_list nothing;
         coordinator_.set_partitions(the_topic, partitions, broker_->clock().now(), nothing);
         if (kept_as != 0) {
-            kept_.emplace(broker_->journal(), kept_as, name_);
+            kept_.emplace(broker_->journal(), kept_as, std::move(name));
         }
     }
     ~log_group() { broker_->forget_due(*this); }
@@ -314,7 +315,7 @@ private:
             const errc& why;
             ~telling() {
                 if (why != errc{}) {
-                    group.broker_->tell_unwritten(group.name_, why);
+                    group.broker_->tell_unwritten(group.log_, why);
                 }
             }
         } tell{*this, unwritten}; // without the lock
@@ -339,6 +340,9 @@ private:
         tell_due();
         if (kept_ && !broker_->is_journal_closed()) {
             kept_->say(coordinator_, offsets_, the_topic, unwritten);
+            // It is tried again with every call, and told once.
+            const bool is_known = std::exchange(is_unwritten_, unwritten != errc{});
+            unwritten = is_known ? errc{} : unwritten;
         }
         return result;
     }
@@ -409,7 +413,7 @@ private:
 
     std::shared_ptr<broker_type> broker_;
     const std::uint64_t number_;
-    const std::string name_;
+    const std::string log_; ///< Its name.
     typename Runtime::mutex mutex_{};
     core::group_coordinator coordinator_;
     core::group_offsets offsets_{};
@@ -417,7 +421,8 @@ private:
     std::size_t waiting_ = 0;
     bool is_deleted_ = false;
     std::optional<group_journal> kept_{};
-    time_point told_ = never; ///< What the broker knows to be the next deadline.
+    bool is_unwritten_ = false; ///< Something of it, and that was told.
+    time_point told_ = never;   ///< What the broker knows to be the next deadline.
 };
 
 template <class Runtime>

@@ -225,3 +225,21 @@ TEST_CASE("log_entries: numbers that make no sense are no entries") {
     }));
     CHECK_FALSE(is_read([](auto&, auto& out) { out.push_back(std::byte{28}); }));
 }
+
+TEST_CASE("log_entries: version 1 is written as it always was") {
+    constexpr std::string_view known =
+        "1003016c056279746573020100000000008080800800000029f90f26020000004f91944e00000000"
+        "000000000000c0843d000000000000e03f00004f91944e000012030128030002abfee90000000109"
+        "02ffffffff07010005706c61696e0d016b0096e075ea000000120000000000000000000000000000"
+        "000000016300000003016b13030101090514030102ac021503010400cc453aea0000001603010080"
+        "808080808080804002000201401e05010280011f170300090100607bb1ea00000002000411050516"
+        "18030167030000000000000000005847f80d000000000029f90f26020080200cffffffffffffff7f"
+        "1a0301016706046d657461002a16edea0000001b03000167190301671103";
+    std::string hex;
+    for (const std::byte b : all_kinds()) {
+        constexpr std::string_view digits = "0123456789abcdef";
+        hex += digits[static_cast<unsigned>(b) >> 4U];
+        hex += digits[static_cast<unsigned>(b) & 15U];
+    }
+    CHECK(hex == known);
+}
