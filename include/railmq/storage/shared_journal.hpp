@@ -170,8 +170,9 @@ private:
         }
     }
     void end_round(std::uint32_t round, std::unique_lock<std::mutex>& lock) {
-        lock.unlock();
+        // With the lock: else a later round of the same word may end before this one has said so.
         ended_[round % 2].store(round, std::memory_order_release);
+        lock.unlock();
         ended_[round % 2].notify_all();
         flushed_.notify_all();
     }
