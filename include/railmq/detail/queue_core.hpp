@@ -753,3 +753,6 @@ broker_core<Runtime>::mismatch(queue_type& have, message_type type, const queue_
 }
 
 } // namespace railmq::detail
+
+// The broker's upkeep goes round logs as well.
+#include <railmq/detail/log_core.hpp>
