@@ -1,4 +1,4 @@
-// expect: use of deleted function
+// expect: use of deleted function | call to deleted constructor
 // SPDX-License-Identifier: BSL-1.0
 #include <railmq/delivery.hpp>
 #include <railmq/runtime/threaded.hpp>

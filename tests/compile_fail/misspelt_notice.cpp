@@ -1,4 +1,4 @@
-// expect: is not a member of
+// expect: is not a member of | no member named
 // SPDX-License-Identifier: BSL-1.0
 #include <railmq/model/notice.hpp>
 

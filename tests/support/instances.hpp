@@ -25,7 +25,23 @@
     prefix template class basic_delivery<int, Runtime>;                                            \
     prefix template class basic_producer<int, Runtime>;                                            \
     prefix template class basic_consumer<int, Runtime>;                                            \
-    prefix template class basic_queue<int, Runtime>;
+    prefix template class basic_queue<int, Runtime>;                                               \
+    prefix template class core::partition<Runtime>;                                                \
+    prefix template class core::compaction<Runtime>;                                               \
+    prefix template class detail::line_journal<Runtime>;                                           \
+    prefix template class detail::log_line<Runtime>;                                               \
+    prefix template class detail::log_core<Runtime>;                                               \
+    prefix template class detail::log_group<Runtime>;                                              \
+    prefix template class detail::log_reader<Runtime>;                                             \
+    prefix template class detail::queue_feed<Runtime>;                                             \
+    prefix template class detail::exchange_table<Runtime>;                                         \
+    prefix template class basic_partitioned_log<int, Runtime>;                                     \
+    prefix template class basic_log_producer<int, Runtime>;                                        \
+    prefix template class basic_log_consumer<int, Runtime>;                                        \
+    prefix template class basic_log_delivery<int, Runtime>;                                        \
+    prefix template class basic_topic<int, Runtime>;                                               \
+    prefix template class basic_exchange<int, Runtime>;                                            \
+    prefix template class basic_exchange_producer<int, Runtime>;
 
 namespace railmq {
 
