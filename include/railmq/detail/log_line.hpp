@@ -263,8 +263,7 @@ public:
         gone_type gone;
         std::lock_guard guard{mutex_};
         const errc e = records_.enter(c);
-        // Once in so many times as there are positions to look at.
-        if (interest_.decides && ++entered_ >= std::max<std::size_t>(64, followers_.size())) {
+        if (interest_.decides && ++entered_ >= looks_every()) {
             entered_ = 0;
             release_read(now, gone);
         }
@@ -320,8 +319,7 @@ private:
     void
     keep_up(std::size_t appended, time_point now, gone_type& gone, line_record& kept) noexcept {
         appended_ += appended;
-        // A look at each follower is spread over as many records.
-        if (appended_ < std::max<std::size_t>(64, followers_.size()) && now < next_upkeep_) {
+        if (appended_ < looks_every() && now < next_upkeep_) {
             return;
         }
         const std::uint64_t budget = 4 * std::max<std::uint64_t>(appended_, 64);
@@ -361,6 +359,11 @@ private:
         }
     }
 
+    /// A look at the positions of all followers, each of which may miss the cache, is spread over
+    /// many times as many records.
+    [[nodiscard]] std::size_t looks_every() const noexcept {
+        return std::max<std::size_t>(64, 8 * followers_.size());
+    }
     /// Whether nobody will ever read what is appended now. With the lock held.
     [[nodiscard]] bool has_no_use() const noexcept {
         return interest_.decides && followers_.empty() && !interest_.keeps_history &&
