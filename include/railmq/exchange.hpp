@@ -2,6 +2,7 @@
 #pragma once
 
 #include <railmq/detail/broker_core.hpp>
+#include <railmq/detail/core_handle.hpp>
 #include <railmq/detail/exchange_table.hpp>
 #include <railmq/detail/exchanges.hpp>
 #include <railmq/detail/log_core.hpp>
@@ -41,7 +42,12 @@ namespace railmq {
 /// Thread safety: safe; bindings may change at any time, from handlers and observers too. Cost of a
 /// change: it stops all publishing of the broker for as long as it takes.
 template <class T, class Runtime>
-class basic_exchange {
+class basic_exchange : public detail::core_handle<detail::exchange_core<Runtime>> {
+    using base = detail::core_handle<detail::exchange_core<Runtime>>;
+    using base::core;
+    using base::core_;
+    using base::require;
+    using base::shared_core;
     using core_type = detail::exchange_core<Runtime>;
     using target = typename detail::exchange_table<Runtime>::target;
 
@@ -120,9 +126,7 @@ public:
     /// What was published to it so far. Cost: a look at each producer.
     [[nodiscard]] exchange_stats stats() const { return table().stats(core()); }
 
-    [[nodiscard]] bool is_open() const noexcept {
-        return core_ != nullptr && core_->closed() == errc{};
-    }
+    using base::is_open; ///< Whether it is there, and neither closed nor deleted.
     [[nodiscard]] explicit operator bool() const noexcept { return core_ != nullptr; }
     /// Whether both refer to the same exchange.
     friend bool operator==(const basic_exchange&, const basic_exchange&) noexcept = default;
@@ -132,23 +136,8 @@ private:
     friend class basic_broker;
 
     explicit basic_exchange(std::shared_ptr<core_type> c) noexcept
-        : core_{std::move(c)} {}
+        : base{std::move(c)} {}
 
-    static void require(const failure& f) {
-        if (f) {
-            throw system_error(f.code, f.what);
-        }
-    }
-    [[nodiscard]] const std::shared_ptr<core_type>& shared_core() const {
-        const errc why = core_ == nullptr ? errc::closed : core_->closed();
-        if (why != errc{}) {
-            throw system_error(
-                make_error_code(why),
-                core_ == nullptr ? std::string{"no exchange"} : "exchange '" + core_->name() + "'");
-        }
-        return core_;
-    }
-    [[nodiscard]] core_type& core() const { return *shared_core(); }
     [[nodiscard]] detail::exchange_table<Runtime>& table() const {
         return core().broker().exchanges();
     }
@@ -221,8 +210,6 @@ private:
         confirm(record);
         return removed;
     }
-
-    std::shared_ptr<core_type> core_{};
 };
 
 } // namespace railmq

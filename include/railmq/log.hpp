@@ -4,6 +4,7 @@
 #include <railmq/core/group_offsets.hpp>
 #include <railmq/core/log_segment.hpp>
 #include <railmq/core/partition.hpp>
+#include <railmq/detail/core_handle.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_group.hpp>
 #include <railmq/detail/log_reader.hpp>
@@ -71,7 +72,12 @@ struct log_stats {
 ///
 /// Thread safety: safe.
 template <class T, class Runtime>
-class basic_partitioned_log {
+class basic_partitioned_log : public detail::core_handle<detail::log_core<Runtime>> {
+    using base = detail::core_handle<detail::log_core<Runtime>>;
+    using base::core;
+    using base::core_;
+    using base::require;
+    using base::shared_core;
     using core_type = detail::log_core<Runtime>;
     using group_type = detail::log_group<Runtime>;
 
@@ -86,9 +92,8 @@ public:
     [[nodiscard]] const std::string& name() const { return core().name(); }
     /// What it was made with. `add_partitions` does not change them.
     [[nodiscard]] const log_options& options() const { return core().options(); }
-    [[nodiscard]] bool is_open() const noexcept {
-        return core_ != nullptr && core_->closed() == errc{};
-    }
+
+    using base::is_open; ///< Whether it is there, and neither closed nor deleted.
 
     /// Errors: `invalid_argument`.
     [[nodiscard]] producer_type producer(log_producer_options o = {}) const {
@@ -321,24 +326,9 @@ private:
     template <class, class>
     friend class basic_exchange;
 
-    explicit basic_partitioned_log(std::shared_ptr<core_type> core) noexcept
-        : core_{std::move(core)} {}
+    explicit basic_partitioned_log(std::shared_ptr<core_type> c) noexcept
+        : base{std::move(c)} {}
 
-    static void require(const failure& f) {
-        if (f) {
-            throw system_error(f.code, f.what);
-        }
-    }
-    [[nodiscard]] const std::shared_ptr<core_type>& shared_core() const {
-        const errc why = core_ == nullptr ? errc::closed : core_->closed();
-        if (why != errc{}) {
-            throw system_error(
-                make_error_code(why),
-                core_ == nullptr ? std::string{"no log"} : "log '" + core_->name() + "'");
-        }
-        return core_;
-    }
-    [[nodiscard]] core_type& core() const { return *shared_core(); }
     [[nodiscard]] detail::log_line<Runtime>& line(std::uint32_t partition) const {
         auto* l = core().line(partition);
         if (l == nullptr) {
@@ -393,8 +383,6 @@ private:
         }
         return g;
     }
-
-    std::shared_ptr<core_type> core_{};
 };
 
 } // namespace railmq

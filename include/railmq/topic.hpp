@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/detail/core_handle.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_subscriptions.hpp>
 #include <railmq/fwd.hpp>
@@ -52,7 +53,12 @@ struct topic_stats {
 ///
 /// Thread safety: safe.
 template <class T, class Runtime>
-class basic_topic {
+class basic_topic : public detail::core_handle<detail::log_core<Runtime>> {
+    using base = detail::core_handle<detail::log_core<Runtime>>;
+    using base::core;
+    using base::core_;
+    using base::require;
+    using base::shared_core;
     static_assert(
         std::copy_constructible<T>, "each subscription of a topic gets a copy of its messages");
     using core_type = detail::log_core<Runtime>;
@@ -66,9 +72,7 @@ public:
     basic_topic() noexcept = default;
 
     [[nodiscard]] const std::string& name() const { return core().name(); }
-    [[nodiscard]] bool is_open() const noexcept {
-        return core_ != nullptr && core_->closed() == errc{};
-    }
+    using base::is_open; ///< Whether it is there, and neither closed nor deleted.
 
     /// Sends to the topic. A receipt's `offset` is the message's number in it, from 0 on. Errors:
     /// `invalid_argument`.
@@ -161,24 +165,8 @@ private:
     template <class>
     friend class basic_broker;
 
-    explicit basic_topic(std::shared_ptr<core_type> core) noexcept
-        : core_{std::move(core)} {}
-
-    static void require(const failure& f) {
-        if (f) {
-            throw system_error(f.code, f.what);
-        }
-    }
-    [[nodiscard]] const std::shared_ptr<core_type>& shared_core() const {
-        const errc why = core_ == nullptr ? errc::closed : core_->closed();
-        if (why != errc{}) {
-            throw system_error(
-                make_error_code(why),
-                core_ == nullptr ? std::string{"no topic"} : "topic '" + core_->name() + "'");
-        }
-        return core_;
-    }
-    [[nodiscard]] core_type& core() const { return *shared_core(); }
+    explicit basic_topic(std::shared_ptr<core_type> c) noexcept
+        : base{std::move(c)} {}
 
     [[nodiscard]] queue_type
     open(std::string_view name, const subscription_options& o, detail::record_filter wants) const {
@@ -199,8 +187,6 @@ private:
     [[nodiscard]] std::shared_ptr<detail::queue_core<Runtime>> find(std::string_view name) const {
         return detail::find_subscription(*shared_core(), name);
     }
-
-    std::shared_ptr<core_type> core_{};
 };
 
 } // namespace railmq
