@@ -233,7 +233,8 @@ basic_queue<T, Runtime>::peek(std::size_t max) const requires std::copy_construc
     if (max == 0) {
         return all;
     }
-    core().locked_and_current([&](auto& m, time_point, auto&) {
+    core().locked_and_current([&](auto& m, time_point now, auto& fx) {
+        m.draw_up_to(max, now, fx);
         m.browse([&](place_type p) {
             std::optional<T> value;
             if (!core().with_payload(p, [&] { value.emplace(value_at(core(), p)); })) {

@@ -943,6 +943,20 @@ TEMPLATE_TEST_CASE(
     CHECK(ec == errc::closed);
 }
 
+TEMPLATE_TEST_CASE("a look shows what would come next", "", threaded_world, simulated_world) {
+    TestType world;
+    const auto topic = open_topic(world);
+    const auto queue = topic.subscribe("s");
+    publish(topic, 1, 200);
+    const auto seen = queue.peek(150);
+    REQUIRE(seen.size() == 150);
+    CHECK(seen.front().value == 1);
+    CHECK(seen.back().value == 150);
+    CHECK(queue.stats().ready == 200);
+    CHECK(read_all(queue) == numbers(1, 200));
+    CHECK(queue.peek().empty());
+}
+
 TEMPLATE_TEST_CASE(
     "purge forgets what is waiting, and not what is in work [R13]",
     "",

@@ -56,6 +56,11 @@ public:
             } while (!supply_->listen());
         }
     }
+    /// Takes from the supply, before a look, until `n` messages are ready or it gives no more.
+    void draw_up_to(std::uint64_t n, time_point now, effects_type& fx) {
+        while (supply_ != nullptr && ready_count() < n && supply_->refill(now, fx)) {
+        }
+    }
     /// What is ready here or with the supply.
     [[nodiscard]] std::uint64_t backlog() const {
         return ready_count() + (supply_ != nullptr ? supply_->backlog() : 0);

@@ -147,6 +147,17 @@ TEST_CASE("what a queue has is what is in line and what is still to come") {
     CHECK_FALSE(b.machine.is_idle(false, b.now));
 }
 
+TEST_CASE("a look draws as much as it wants to see") {
+    bench b;
+    b.supply.last = 100;
+    b.machine.draw_up_to(10, b.now, b.fx);
+    CHECK(b.supply.next == 12); // four at a time
+    b.machine.draw_up_to(10, b.now, b.fx);
+    CHECK(b.supply.next == 12);
+    b.machine.draw_up_to(1000, b.now, b.fx);
+    CHECK(b.machine.ready_count() == 100);
+}
+
 TEST_CASE("who waits has the supply listen, and is served from it") {
     bench b;
     receive_waiter<plain> w{};
