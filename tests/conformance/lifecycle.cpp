@@ -4,6 +4,7 @@
 #include <railmq/broker.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 
 #include <boost/asio/thread_pool.hpp>
 
@@ -17,6 +18,7 @@
 
 using namespace std::chrono_literals;
 using railmq::drain_for;
+using railmq::test::error_of;
 
 namespace {
 
@@ -39,17 +41,6 @@ std::vector<int> read_now(Consumer& c) {
         d->ack();
     }
     return all;
-}
-
-/// The error that `f` throws.
-template <class F>
-railmq::error_code error_of(F&& f) {
-    try {
-        f();
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
-    return {};
 }
 
 /// What is closed says so, whatever it is asked.

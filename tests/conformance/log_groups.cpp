@@ -4,6 +4,7 @@
 #include <railmq/railmq.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <algorithm>
@@ -49,16 +50,6 @@ std::vector<int> work(Consumer& consumer) {
         d->ack();
     }
     return all;
-}
-
-template <class F>
-[[nodiscard]] railmq::error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
 }
 
 template <class Consumer>

@@ -4,6 +4,7 @@
 #include <railmq/railmq.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <algorithm>
@@ -44,16 +45,6 @@ template <class Consumer>
         all.push_back(d->value());
     }
     return all;
-}
-
-template <class F>
-[[nodiscard]] railmq::error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 #include <railmq/railmq.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <algorithm>
@@ -24,17 +25,6 @@ namespace {
 template <class T = std::string, class World>
 [[nodiscard]] auto open_log(World& world, const railmq::log_options& o = {}) {
     return world.broker.template log<T>("log", o);
-}
-
-/// The error that `f` throws; none if it does not.
-template <class F>
-[[nodiscard]] railmq::error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
 }
 
 } // namespace

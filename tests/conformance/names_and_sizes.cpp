@@ -4,6 +4,7 @@
 #include <railmq/railmq.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <chrono>
@@ -20,16 +21,6 @@ using railmq::exchange_type;
 using namespace railmq::test;
 
 namespace {
-
-template <class F>
-[[nodiscard]] error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
-}
 
 /// Opens something of each shape with that name, and removes it: what they say, all the same.
 [[nodiscard]] error_code name_error(simulated_world& w, const std::string& name) {

@@ -4,6 +4,7 @@
 #include <railmq/railmq.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <boost/asio/thread_pool.hpp>
@@ -65,16 +66,6 @@ struct routing : simulated_world {
 
     railmq::sim_exchange<std::string> x;
 };
-
-template <class F>
-[[nodiscard]] error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
-}
 
 } // namespace
 

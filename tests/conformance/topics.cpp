@@ -5,6 +5,7 @@
 #include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <chrono>
@@ -43,16 +44,6 @@ template <class Queue>
 [[nodiscard]] std::vector<typename Queue::value_type> read_all(const Queue& queue) {
     auto consumer = queue.consumer();
     return take_all(consumer);
-}
-
-template <class F>
-[[nodiscard]] railmq::error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
 }
 
 /// What must hold of a queue at any moment.

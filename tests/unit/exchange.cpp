@@ -4,6 +4,7 @@
 #include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <array>
@@ -51,16 +52,6 @@ template <class Queue>
     return s.accepted == s.ready + s.delayed + s.in_flight + s.acked + s.dead_lettered +
                              s.redriven + s.expired + s.dropped + s.purged;
 }
-template <class F>
-[[nodiscard]] error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
-}
-
 /// Its copies throw when they are told to.
 struct fragile {
     explicit fragile(int n)

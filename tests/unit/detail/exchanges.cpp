@@ -8,6 +8,7 @@
 #include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
+#include "support/error_of.hpp"
 #include "support/worlds.hpp"
 
 #include <cstddef>
@@ -24,6 +25,7 @@ using railmq::exchange_type;
 using railmq::header_match;
 using railmq::storage::simulated_directory;
 using railmq::storage::simulated_disk;
+using railmq::test::error_of;
 
 namespace {
 
@@ -74,16 +76,6 @@ struct world {
     simulated_disk disk;
     std::optional<railmq::sim_broker> broker{};
 };
-
-template <class F>
-[[nodiscard]] error_code error_of(F&& f) {
-    try {
-        f();
-        return {};
-    } catch (const railmq::system_error& e) {
-        return e.code();
-    }
-}
 
 using counted = std::map<std::string, std::uint64_t>;
 
