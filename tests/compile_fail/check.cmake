@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
 #
-# cmake -DCOMPILER=... -DSNIPPET=... -DINCLUDES=... -DSYSTEM_INCLUDES=... -P check.cmake
+# cmake -DCOMPILER=... -DSNIPPET=... [-DHEADER=...] [-DINCLUDES=...] [-DSYSTEM_INCLUDES=...]
+#       -P check.cmake
+# Without a snippet it precompiles the header, which the snippets then take.
 
-file(STRINGS "${SNIPPET}" first LIMIT_COUNT 1)
-if(NOT first MATCHES "^// expect: (.+)$")
-    message(FATAL_ERROR "The first line has to be '// expect: <text>': ${SNIPPET}")
-endif()
-set(expected "${CMAKE_MATCH_1}")
-
-set(command "${COMPILER}" -std=c++20 -fsyntax-only -Wall -Wextra)
+set(command "${COMPILER}" -std=c++20 -Wall -Wextra)
 foreach(directory IN LISTS INCLUDES)
     list(APPEND command "-I${directory}")
 endforeach()
@@ -18,6 +14,23 @@ foreach(directory IN LISTS SYSTEM_INCLUDES)
     endif()
 endforeach()
 set(ENV{LC_ALL} C)
+
+if(NOT SNIPPET)
+    # By this name g++ and Clang find it when they are told to include the header.
+    execute_process(COMMAND ${command} -x c++-header "${HEADER}" -o "${HEADER}.gch"
+                            COMMAND_ERROR_IS_FATAL ANY)
+    return()
+endif()
+
+file(STRINGS "${SNIPPET}" first LIMIT_COUNT 1)
+if(NOT first MATCHES "^// expect: (.+)$")
+    message(FATAL_ERROR "The first line has to be '// expect: <text>': ${SNIPPET}")
+endif()
+set(expected "${CMAKE_MATCH_1}")
+if(HEADER)
+    list(APPEND command -include "${HEADER}")
+endif()
+list(APPEND command -fsyntax-only)
 
 execute_process(COMMAND ${command} -DRAILMQ_CONTROL "${SNIPPET}" RESULT_VARIABLE status
                 ERROR_VARIABLE errors OUTPUT_QUIET)

@@ -45,7 +45,12 @@
 
 namespace railmq {
 
+#ifdef RAILMQ_TEST_CODE_IN_PCH // the precompiled header has an object of its own
+RAILMQ_TEST_INSTANCES(, threaded)
+RAILMQ_TEST_INSTANCES(, simulated)
+#else
 RAILMQ_TEST_INSTANCES(extern, threaded)
 RAILMQ_TEST_INSTANCES(extern, simulated)
+#endif
 
 } // namespace railmq
