@@ -157,7 +157,9 @@ public:
     /// Removes a queue and everything in it; waiting calls on it end with `not_found`. Refused with
     /// `would_block` while consumers hold messages of it, unless `force` is set: what they hold can
     /// still be read and settled. Errors: `not_found`.
-    void delete_queue(std::string_view name, error_code& ec, bool force = false);
+    void delete_queue(std::string_view name, error_code& ec, bool force = false) {
+        core().delete_queue(name, force, ec);
+    }
     void delete_queue(std::string_view name, bool force = false) {
         error_code ec;
         delete_queue(name, ec, force);
@@ -258,6 +260,12 @@ public:
     [[nodiscard]] basic_transaction<Runtime> begin() {
         (void)core();
         return basic_transaction<Runtime>{core_};
+    }
+
+    /// A name that nothing in this broker has, nor will have by chance: the prefix, `-` and 16
+    /// digits of the broker's randomness (AMQP, server-named queues).
+    [[nodiscard]] std::string unique_name(std::string_view prefix) {
+        return core().unique_name(prefix);
     }
 
     /// The names of all queues, sorted.

@@ -205,6 +205,8 @@ private:
     friend class basic_queue;
     template <class, class, class, class>
     friend class detail::subscription_state;
+    template <class, class>
+    friend class detail::reply_desk;
 
     using access = detail::delivery_access<T, Runtime>;
 

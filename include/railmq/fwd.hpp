@@ -36,6 +36,8 @@ template <class T, class Runtime = threaded>
 class basic_log_delivery;
 template <class T, class Runtime = threaded>
 class basic_topic;
+template <class Request, class Reply, class Runtime = threaded>
+class basic_requester;
 
 /// The production runtime's names.
 using broker = basic_broker<threaded>;
@@ -63,6 +65,8 @@ template <class T>
 using exchange_producer = basic_exchange_producer<T, threaded>;
 template <class T>
 using topic = basic_topic<T, threaded>;
+template <class Request, class Reply>
+using requester = basic_requester<Request, Reply, threaded>;
 
 /// The same in a simulation.
 using sim_broker = basic_broker<simulated>;
@@ -90,6 +94,8 @@ template <class T>
 using sim_exchange_producer = basic_exchange_producer<T, simulated>;
 template <class T>
 using sim_topic = basic_topic<T, simulated>;
+template <class Request, class Reply>
+using sim_requester = basic_requester<Request, Reply, simulated>;
 
 namespace detail {
 
@@ -97,6 +103,10 @@ template <class T, class Runtime>
 class exchange_lanes;
 template <class T, class Runtime>
 class exchange_send;
+template <class T, class Runtime>
+struct queue_access;
+template <class Reply, class Runtime>
+class reply_desk;
 
 } // namespace detail
 } // namespace railmq

@@ -8,6 +8,7 @@
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/handle_options.hpp>
+#include <railmq/model/request_options.hpp>
 #include <railmq/model/stats.hpp>
 #include <railmq/producer.hpp>
 #include <railmq/subscription.hpp>
@@ -77,6 +78,15 @@ public:
     template <class Executor, class Handler>
     [[nodiscard]] basic_subscription<Runtime>
     subscribe(Executor executor, Handler handler, subscribe_options o = {}) const;
+
+    /// Asks whoever works on this queue, and waits for what they answer; see `basic_requester`, in
+    /// `railmq/requester.hpp`.
+    /// Throws `invalid_argument` and `invalid_name` for options out of range, and as `queue` for
+    /// the queue of the replies.
+    template <class Reply>
+    [[nodiscard]] basic_requester<T, Reply, Runtime> requester(requester_options o = {}) const {
+        return basic_requester<T, Reply, Runtime>{*this, std::move(o)};
+    }
 
     /// Copies of up to `max` ready messages, in the order in which they would be handed out. One
     /// whose payload cannot be read from the journal is left out.
@@ -161,6 +171,7 @@ public:
     friend bool operator==(const basic_queue&, const basic_queue&) noexcept = default;
 
 private:
+    friend struct detail::queue_access<T, Runtime>;
     template <class>
     friend class basic_broker;
     template <class, class>
@@ -202,6 +213,23 @@ private:
 
     std::shared_ptr<core_type> core_{};
 };
+
+namespace detail {
+
+/// For other handles: what is behind a queue's handle, and the way back.
+template <class T, class Runtime>
+struct queue_access {
+    [[nodiscard]] static const std::shared_ptr<queue_core<Runtime>>&
+    core(const basic_queue<T, Runtime>& q) {
+        return q.shared();
+    }
+    [[nodiscard]] static basic_queue<T, Runtime>
+    make(std::shared_ptr<queue_core<Runtime>> core) noexcept {
+        return basic_queue<T, Runtime>{std::move(core)};
+    }
+};
+
+} // namespace detail
 
 template <class T, class Runtime>
 basic_consumer<T, Runtime> basic_queue<T, Runtime>::consumer(consumer_options o) const {

@@ -38,6 +38,7 @@
 #include <railmq/model/topic_options.hpp>
 #include <railmq/producer.hpp>
 #include <railmq/queue.hpp>
+#include <railmq/requester.hpp>
 #include <railmq/runtime/simulated.hpp>
 #include <railmq/runtime/threaded.hpp>
 #include <railmq/subscription.hpp>

@@ -157,38 +157,6 @@ basic_broker<Runtime>::find_exchange(std::string_view name) const {
 }
 
 template <class Runtime>
-void basic_broker<Runtime>::delete_queue(std::string_view name, error_code& ec, bool force) {
-    ec = {};
-    auto q = core().find(name);
-    if (q == nullptr) {
-        core().remove_unopened(name, ec);
-        return;
-    }
-    const bool refused = q->locked_and_current([&](auto& m, time_point now, auto& fx) {
-        if (!force && m.held_count() != 0) {
-            return true;
-        }
-        m.close_queue(errc::not_found, true, now, fx);
-        return false;
-    });
-    if (refused) {
-        ec = errc::would_block;
-        return;
-    }
-    (void)core().remove(name);
-    core().forget_bindings(*q);
-    if (q->is_kept()) {
-        q->locked([&](auto&, time_point, auto&) {
-            core().write_deleted(q->kept().number(), ec);
-            if (!ec) {
-                q->kept().forget();
-            }
-        });
-    }
-    q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
-}
-
-template <class Runtime>
 std::uint64_t basic_broker<Runtime>::close() noexcept {
     // Only who closes the queues may close the journal: what they still write must be kept.
     const auto all = core_ != nullptr ? core_->close() : std::nullopt;

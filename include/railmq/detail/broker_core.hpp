@@ -339,6 +339,8 @@ public:
         std::erase_if(kept_as_, [&](const auto& entry) { return entry.second == q; });
         return q;
     }
+    /// Deletes a queue with all that is in it; see `basic_broker::delete_queue`.
+    void delete_queue(std::string_view name, bool force, error_code& ec);
     /// Deletes a kept queue that nobody has opened. Errors: as of the journal.
     void remove_unopened(std::string_view name, error_code& ec);
     /// Says in the journal that a queue is gone.
@@ -405,6 +407,17 @@ public:
     [[nodiscard]] std::uint64_t take_number() {
         std::lock_guard guard{names_mutex_};
         return ++queues_made_;
+    }
+
+    /// The prefix, and digits by which no other name is likely to end.
+    [[nodiscard]] std::string unique_name(std::string_view prefix) {
+        std::string name{prefix};
+        name += '-';
+        const std::uint64_t chance = seed_for(take_number());
+        for (int shift = 60; shift >= 0; shift -= 4) {
+            name += "0123456789abcdef"[(chance >> shift) & 15];
+        }
+        return name;
     }
 
     /// From now on nothing can be opened. Returns what there is, to the first caller alone; nothing

@@ -105,6 +105,11 @@ struct unwritten : event {
 /// again after a second.
 struct unreadable : event {};
 
+/// A reply came that nobody waits for: the request had timed out or was cancelled, or never was.
+struct late_reply : event {
+    std::string correlation_id{};
+};
+
 /// A message was published to the exchange that `queue` names, and nobody was bound to it: it is
 /// gone, or was given back where its producer said `mandatory`.
 struct unroutable : event {
@@ -136,6 +141,7 @@ using notice = std::variant<
     notices::queue_closed,
     notices::unwritten,
     notices::unreadable,
+    notices::late_reply,
     notices::unroutable>;
 
 /// Gets every notice of a broker, on the thread that caused it, outside every lock: it may call
