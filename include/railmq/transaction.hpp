@@ -98,7 +98,9 @@ public:
         pending s;
         s.queue = to.queue_;
         s.wanted = to.durability_;
-        s.encoded = to.encode(held->value.ref());
+        auto encoded = to.encode(held->value.ref());
+        s.encoded.assign(encoded.begin(), encoded.end());
+        to.spare_buffer() = std::move(encoded); // the thread's, which needs it again
         s.bytes = payload_size<T>::of(held->value.ref());
         s.is_delayed = props != nullptr && props->delay > duration::zero();
         s.props = std::move(props);
@@ -388,6 +390,7 @@ void basic_transaction<Runtime>::keep(
 template <class Runtime>
 auto basic_transaction<Runtime>::shares() const -> std::vector<share> {
     std::vector<std::shared_ptr<queue_type>> queues;
+    queues.reserve(sends_.size() + acks_.size());
     for (const pending& s : sends_) {
         queues.push_back(s.queue);
     }
@@ -513,6 +516,7 @@ std::vector<transaction_receipt> basic_transaction<Runtime>::commit(error_code& 
     std::vector<typename queue_type::part> parts;
     std::vector<typename queue_type::state_type*> gone; // consumers whose last handle this was
     gone.reserve(acks_.size());
+    parts.reserve(all.size());
     for (share& s : all) {
         parts.push_back({s.queue.get(), &s.fx});
     }
