@@ -210,6 +210,8 @@ public:
 private:
     template <class, class>
     friend class basic_partitioned_log;
+    template <class>
+    friend class basic_transaction;
 
     explicit basic_log_consumer(std::shared_ptr<reader_type> r) noexcept
         : reader_{std::move(r)} {}

@@ -127,6 +127,8 @@ public:
 private:
     template <class, class>
     friend class basic_log_consumer;
+    template <class>
+    friend class basic_transaction;
 
     basic_log_delivery(std::shared_ptr<reader_type> r, lease_type&& l) noexcept
         : reader_{std::move(r)}

@@ -5,6 +5,7 @@
 #include <railmq/core/murmur2.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_line.hpp>
+#include <railmq/detail/log_numbering.hpp>
 #include <railmq/detail/wake_up_timer.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/codec.hpp>
@@ -147,14 +148,8 @@ private:
     friend class detail::exchange_lanes;
     template <class, class>
     friend class detail::exchange_send;
-
-    /// What copies share with each other.
-    struct shared_part {
-        typename Runtime::template atomic<std::uint32_t> turn{0};
-        // Of an idempotent producer: held over an append, so that numbers are stored in order.
-        typename Runtime::mutex mutex{};
-        std::vector<std::int32_t> next_sequence{};
-    };
+    template <class>
+    friend class basic_transaction;
 
     /// A value on its way, or what a failed append has left of it.
     struct input : core::log_input {
@@ -174,7 +169,7 @@ private:
         : log_{std::move(log)}
         , options_{o}
         , durability_{o.durability.value_or(log_->broker().options().durability)}
-        , shared_{std::make_shared<shared_part>()} {}
+        , shared_{std::make_shared<detail::log_numbering<Runtime>>()} {}
 
     template <class F>
     log_receipt must(F&& f) {
@@ -218,21 +213,22 @@ private:
         return n == 1 ? 0 : shared_->turn.fetch_add(1, std::memory_order_relaxed) % n;
     }
 
-    log_receipt
-    put(std::optional<std::string_view> key,
-        T* value,
+    /// Says where the record goes, and notes what it has beside its value.
+    [[nodiscard]] std::uint32_t address(
+        core::log_input& in,
+        std::optional<std::string_view> key,
+        const T* value,
         properties* p,
         const append_options& o,
         error_code& ec) {
         if (!check(o, ec)) {
-            return {};
+            return 0;
         }
-        input in;
         if (p != nullptr) {
             if (p->delay != duration::zero() || p->time_to_live ||
                 (p->key && key && *p->key != *key)) {
                 ec = errc::invalid_argument;
-                return {};
+                return 0;
             }
             in.props = std::make_unique<properties>(std::move(*p));
             if (!key && in.props->key) {
@@ -242,14 +238,22 @@ private:
         in.key = key;
         in.timestamp = o.timestamp;
         const std::uint32_t where = choose(key, o, ec);
+        if (!ec && value != nullptr && payload_size<T>::of(*value) > options_.max_message_bytes) {
+            ec = errc::message_too_large;
+        }
+        return where;
+    }
+
+    log_receipt
+    put(std::optional<std::string_view> key,
+        T* value,
+        properties* p,
+        const append_options& o,
+        error_code& ec) {
+        input in;
+        const std::uint32_t where = address(in, key, value, p, o, ec);
         if (ec) {
             return {};
-        }
-        if (value != nullptr) {
-            if (payload_size<T>::of(*value) > options_.max_message_bytes) {
-                ec = errc::message_too_large;
-                return {};
-            }
         }
         std::vector<std::byte> encoded;
         encode(in, value, encoded);
@@ -340,11 +344,8 @@ private:
         core::append_result r;
         if (options_.producer_id && !records.empty()) {
             std::lock_guard guard{shared_->mutex};
-            auto& next = shared_->next_sequence;
-            if (next.size() <= where) {
-                next.resize(std::size_t{where} + 1, 0);
-            }
-            const std::int32_t first = o.sequence.value_or(next[where]);
+            std::int32_t& next = shared_->next(where);
+            const std::int32_t first = o.sequence.value_or(next);
             terms.producer = {
                 *options_.producer_id,
                 options_.epoch,
@@ -352,8 +353,7 @@ private:
                 static_cast<std::uint32_t>(records.size())};
             r = line.append(records, owner.clock(), terms, encoded, kept);
             if (r.failed == errc{} && !(r.duplicate && o.sequence)) {
-                next[where] =
-                    core::sequence_after(first, static_cast<std::uint32_t>(records.size()));
+                next = core::sequence_after(first, static_cast<std::uint32_t>(records.size()));
             }
         } else {
             r = line.append(records, owner.clock(), terms, encoded, kept);
@@ -382,7 +382,7 @@ private:
     std::shared_ptr<log_type> log_{};
     log_producer_options options_{};
     railmq::durability durability_{};
-    std::shared_ptr<shared_part> shared_{};
+    std::shared_ptr<detail::log_numbering<Runtime>> shared_{};
 };
 
 } // namespace railmq

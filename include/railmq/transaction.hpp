@@ -3,8 +3,14 @@
 
 #include <railmq/delivery.hpp>
 #include <railmq/detail/elements.hpp>
+#include <railmq/detail/joint_logs.hpp>
 #include <railmq/detail/queue_core.hpp>
 #include <railmq/fwd.hpp>
+#include <railmq/log_consumer.hpp>
+#include <railmq/log_delivery.hpp>
+#include <railmq/log_producer.hpp>
+#include <railmq/model/handle_options.hpp>
+#include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/properties.hpp>
 #include <railmq/model/receipt.hpp>
 #include <railmq/producer.hpp>
@@ -15,19 +21,23 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace railmq {
 
-/// Sends to any queues of a broker, and acknowledgements of deliveries from any of them, that
-/// happen together or not at all: `auto tx = broker.begin()`.
+/// Sends to any queues, logs and topics of a broker, acknowledgements of deliveries from any of
+/// them, and commits of groups, that happen together or not at all: `auto tx = broker.begin()`.
 ///
-/// Nothing of it is to be seen before `commit` has returned without an error, and then all of it is
-/// there at once, also after a crash: it is one record of the journal. Until then the transaction
-/// owns what it was given: a message, or a delivery, which stays held.
+/// Nothing of it is stored before `commit`, so no reader has to know of transactions; and then all
+/// of it is there, also after a crash: it is one record of the journal. Until then the transaction
+/// owns what it was given: a message, or a delivery, which stays held. (Readers of several queues
+/// or partitions take no common lock: one may see a part a moment before another sees the rest.)
 ///
 /// A transaction that ends uncommitted, or with `abort`, forgets its sends and gives its deliveries
 /// back as failed, as a delivery does that is dropped.
@@ -45,13 +55,17 @@ public:
     basic_transaction(basic_transaction&& other) noexcept
         : broker_{std::move(other.broker_)}
         , sends_{std::exchange(other.sends_, {})}
-        , acks_{std::exchange(other.acks_, {})} {}
+        , acks_{std::exchange(other.acks_, {})}
+        , logs_{std::exchange(other.logs_, {})}
+        , places_{std::exchange(other.places_, 0)} {}
     basic_transaction& operator=(basic_transaction&& other) noexcept {
         if (this != &other) {
             abort();
             broker_ = std::move(other.broker_);
             sends_ = std::exchange(other.sends_, {});
             acks_ = std::exchange(other.acks_, {});
+            logs_ = std::exchange(other.logs_, {});
+            places_ = std::exchange(other.places_, 0);
         }
         return *this;
     }
@@ -70,7 +84,7 @@ public:
     void send(basic_producer<T, Runtime>& to, U&& value, properties p = {}) {
         error_code ec;
         auto props = basic_producer<T, Runtime>::own(std::move(p), ec);
-        auto held = std::make_unique<message<T>>(std::forward<U>(value));
+        auto held = std::make_unique<detail::held_value_of<T>>(std::forward<U>(value));
         if (!ec && (broker_ == nullptr || to.queue_ == nullptr)) {
             ec = errc::closed;
         } else if (!ec && &to.queue_->broker() != broker_.get()) {
@@ -84,12 +98,63 @@ public:
         pending s;
         s.queue = to.queue_;
         s.wanted = to.durability_;
-        s.encoded = to.encode(held->value.ref());
+        auto encoded = to.encode(held->value.ref());
+        s.encoded.assign(encoded.begin(), encoded.end());
+        to.spare_buffer() = std::move(encoded); // the thread's, which needs it again
         s.bytes = payload_size<T>::of(held->value.ref());
         s.is_delayed = props != nullptr && props->delay > duration::zero();
         s.props = std::move(props);
         s.held = std::move(held);
+        s.place = places_;
         sends_.push_back(std::move(s));
+        ++places_;
+    }
+
+    /// Keeps a record to be appended to a log, or sent to a topic, by `commit`. Its partition is
+    /// chosen now. What goes to one partition is appended as one, in the order of these calls: no
+    /// record of others is in between. Numbers of an idempotent producer are given by `commit`;
+    /// with `append_options::sequence`, that of the first record, the others follow. Records that
+    /// were stored before are `duplicate_of` these, and the rest of the transaction happens.
+    ///
+    /// Errors, thrown as `system_error`: those that a send would report at once; `invalid_argument`
+    /// also for a producer of another broker, and where a transaction has records of another
+    /// idempotent producer, or of one that is none, for the same partition;
+    /// `sequence_out_of_order` for numbers or expected offsets that cannot come one behind the
+    /// other. What the codec throws is passed on. After any of them the transaction is as it was.
+    template <class T>
+    void send(
+        basic_log_producer<T, Runtime>& to,
+        std::string_view key,
+        std::type_identity_t<T> value,
+        append_options o = {}) {
+        keep(to, key, &value, nullptr, o);
+    }
+    template <class T>
+    void send(
+        basic_log_producer<T, Runtime>& to,
+        std::string_view key,
+        std::type_identity_t<T> value,
+        properties p,
+        append_options o = {}) {
+        keep(to, key, &value, &p, o);
+    }
+    template <class T>
+    void
+    send(basic_log_producer<T, Runtime>& to, std::type_identity_t<T> value, append_options o = {}) {
+        keep(to, {}, &value, nullptr, o);
+    }
+    template <class T>
+    void send(
+        basic_log_producer<T, Runtime>& to,
+        std::type_identity_t<T> value,
+        properties p,
+        append_options o = {}) {
+        keep(to, {}, &value, &p, o);
+    }
+    template <class T>
+    void send_tombstone(
+        basic_log_producer<T, Runtime>& to, std::string_view key, append_options o = {}) {
+        keep<T>(to, key, nullptr, nullptr, o);
     }
 
     /// Takes a delivery over, to be acknowledged by `commit`. Throws `stale_delivery` for one that
@@ -117,19 +182,75 @@ public:
         ack(d);
     }
 
-    /// Does all of it, and returns the receipts of the sends when everything is as safe as the most
-    /// careful of its producers wants it. Afterwards the transaction is empty and can be used
-    /// again.
+    /// The same of a record that a member of a group was handed out: its partition is committed,
+    /// by `commit`, up to the lowest record that is not acknowledged. The delivery can be read on,
+    /// and settles nothing any more. Throws also `invalid_argument` for one of a consumer without a
+    /// group, where there is nothing to commit.
+    template <class T>
+    void ack(basic_log_delivery<T, Runtime>& d) {
+        if (d.reader_ == nullptr || d.is_settled_) {
+            throw system_error(
+                make_error_code(errc::stale_delivery), "an ack in a transaction: it is settled");
+        }
+        if (broker_ == nullptr || &d.reader_->log().broker() != broker_.get() ||
+            !d.reader_->has_group()) {
+            throw system_error(
+                make_error_code(errc::invalid_argument),
+                "an ack in a transaction: the record is not one of a group of this broker");
+        }
+        const auto& l = d.lease_;
+        logs_.ack(d.reader_, {l.partition, l.epoch, l.entry.offset});
+        d.is_settled_ = true;
+    }
+    template <class T>
+    void ack(basic_log_delivery<T, Runtime>&& d) {
+        ack(d);
+    }
+    /// Notes how far everything is acknowledged that this consumer was handed out, to be committed
+    /// in its group by `commit`. These acknowledgements stay what they are when the transaction is
+    /// dropped; the committed positions do not move then. By the consumer's thread. Throws
+    /// `closed`; `invalid_argument` for a consumer of another broker, without a group, or with
+    /// `auto_commit`, which would commit without the transaction.
+    template <class T>
+    void commit_offsets(basic_log_consumer<T, Runtime>& of) {
+        const auto& reader = of.reader_;
+        if (broker_ == nullptr || reader == nullptr || !reader->is_open()) {
+            throw system_error(make_error_code(errc::closed), "a commit in a transaction");
+        }
+        if (&reader->log().broker() != broker_.get() || !reader->has_group() ||
+            reader->options().auto_commit) {
+            throw system_error(
+                make_error_code(errc::invalid_argument),
+                "a commit in a transaction: the consumer is no member of a group of this broker, "
+                "or commits by itself");
+        }
+        logs_.commit_to(reader, reader->marks());
+    }
+
+    /// Does all of it, and returns the receipts of the sends, in their order, when everything is as
+    /// safe as the most careful of its producers wants it. Afterwards the transaction is empty and
+    /// can be used again.
     ///
-    /// Errors, after which nothing has happened and the transaction is as it was: `queue_full`, as
-    /// it never waits for room; `closed`; `memory_limit`, `message_too_large`, `no_space`,
-    /// `journal_failed` of a journal that failed before; `stale_delivery` when a lease was lost and
-    /// its message is somebody else's, so that it can never be committed.
+    /// Errors, after which nothing has happened and the transaction is as it was:
+    ///  - `queue_full`, as it never waits for room; `memory_limit`, `no_space`;
+    ///  - `closed`; `not_found` when a log was deleted; `message_too_large`; `journal_failed` of a
+    ///    journal that failed before;
+    ///  - `sequence_out_of_order`: a log has another end than a record expects, or numbers of an
+    ///    idempotent producer do not follow; or a record is to be acknowledged while one before it
+    ///    in its partition is still in work, and would come again without it;
+    ///  - `rebalance_in_progress`: the group is about to divide its partitions anew; receive, then
+    ///    try again;
+    ///  - those of which it never can be: `stale_delivery`, when a lease was lost and its message
+    ///  is
+    ///    somebody else's, or a partition was lost or sought in; `fenced`, when a partition is
+    ///    another member's, or a member or producer of the same identity has come;
+    ///    `unknown_member`, when a member was removed or taken for dead.
+    ///
     /// `journal_failed` may also mean that the end is not known, as after a send, and
     /// `memory_limit` that the system had no memory left in the middle of it, where nothing has
     /// happened but the deliveries have failed: then the transaction is empty.
-    std::vector<receipt> commit(error_code& ec);
-    std::vector<receipt> commit() {
+    std::vector<transaction_receipt> commit(error_code& ec);
+    std::vector<transaction_receipt> commit() {
         error_code ec;
         auto receipts = commit(ec);
         if (ec) {
@@ -141,7 +262,9 @@ public:
     /// Forgets its sends and gives its deliveries back as failed.
     void abort() noexcept;
 
-    [[nodiscard]] bool is_empty() const noexcept { return sends_.empty() && acks_.empty(); }
+    [[nodiscard]] bool is_empty() const noexcept {
+        return sends_.empty() && acks_.empty() && logs_.is_empty();
+    }
 
 private:
     friend broker_type;
@@ -151,31 +274,15 @@ private:
     explicit basic_transaction(std::shared_ptr<broker_type> b) noexcept
         : broker_{std::move(b)} {}
 
-    struct message_base {
-        message_base() = default;
-        message_base(const message_base&) = delete;
-        message_base& operator=(const message_base&) = delete;
-        virtual ~message_base() = default;
-        [[nodiscard]] virtual void* get() noexcept = 0;
-        virtual void was_moved() noexcept = 0;
-    };
-    template <class T>
-    struct message final : message_base {
-        template <class U>
-        explicit message(U&& v)
-            : value{std::forward<U>(v)} {}
-        [[nodiscard]] void* get() noexcept override { return value.get(); }
-        void was_moved() noexcept override { value.was_moved(); }
-        detail::movable_value<T> value;
-    };
     struct pending {
         std::shared_ptr<queue_type> queue{};
-        std::unique_ptr<message_base> held{};
+        std::unique_ptr<detail::held_value> held{};
         std::unique_ptr<properties> props{};
         std::vector<std::byte> encoded{};
         std::uint64_t bytes = 0;
         bool is_delayed = false;
         railmq::durability wanted{};
+        std::size_t place = 0; ///< Among the receipts.
     };
     /// What it does in one queue.
     struct share {
@@ -196,32 +303,94 @@ private:
     }
     /// With its queue's lock held. Nothing has happened after an error.
     [[nodiscard]] static errc
-    store(pending& p, share& s, time_point now, std::vector<receipt>& receipts) noexcept {
+    store(pending& p, share& s, time_point now, std::uint64_t& id) noexcept {
         try {
-            std::uint64_t id = 0;
             s.fx.encoded = p.encoded;
             const errc e = s.queue->machine().store_now(p.held->get(), p.props, now, s.fx, id);
             if (e == errc{}) {
                 p.held->was_moved();
-                receipts.push_back({id});
             }
             return e;
         } catch (...) {
             return errc::memory_limit;
         }
     }
-    /// With all locks held: whether all of it can be done.
+    template <class T>
+    void keep(
+        basic_log_producer<T, Runtime>& to,
+        std::optional<std::string_view> key,
+        T* value,
+        properties* p,
+        const append_options& o);
+    /// With the queues' locks held: whether all of it can be done there.
     [[nodiscard]] errc check(std::vector<share>& all) const;
+    /// With all locks held: does what happens in the queues, as `receipts` say. An error is one of
+    /// memory, and nothing has happened.
+    [[nodiscard]] errc apply(
+        std::vector<share>& all,
+        time_point now,
+        std::vector<transaction_receipt>& receipts,
+        std::vector<typename queue_type::state_type*>& gone) noexcept;
+    void serve(share& s, time_point now) noexcept;
     [[nodiscard]] railmq::durability strongest() const;
 
     std::shared_ptr<broker_type> broker_{};
     std::vector<pending> sends_{};
     std::vector<lease_type> acks_{};
+    detail::joint_logs<Runtime> logs_{};
+    std::size_t places_ = 0; ///< Of sends.
 };
+
+template <class Runtime>
+template <class T>
+void basic_transaction<Runtime>::keep(
+    basic_log_producer<T, Runtime>& to,
+    std::optional<std::string_view> key,
+    T* value,
+    properties* p,
+    const append_options& o) {
+    static_assert(std::is_nothrow_move_constructible_v<T>);
+    typename detail::log_run<Runtime>::record r;
+    error_code ec;
+    std::uint32_t where = 0;
+    if (broker_ == nullptr || to.log_ == nullptr) {
+        ec = errc::closed;
+    } else if (&to.log_->broker() != broker_.get()) {
+        ec = errc::invalid_argument;
+    } else {
+        where = to.address(r.input, key, value, p, o, ec);
+    }
+    if (!ec && !r.input.key &&
+        (value == nullptr || to.log_->options().cleanup != log_cleanup::remove)) {
+        ec = errc::invalid_argument; // as the append would say
+    }
+    if (!ec) {
+        if (r.input.key) {
+            r.key = std::make_unique<std::string>(*r.input.key);
+            r.input.key = *r.key;
+        }
+        to.encode(r.input, value, r.encoded);
+        if (value != nullptr) {
+            r.value = std::make_unique<detail::held_value_of<T>>(std::move(*value));
+            r.input.payload = r.value->get();
+        }
+        r.place = places_;
+        detail::log_author<Runtime> by;
+        if (to.options_.producer_id) {
+            by = {to.shared_, *to.options_.producer_id, to.options_.epoch};
+        }
+        ec = logs_.send(to.log_, where, std::move(by), r, o, to.durability_);
+    }
+    if (ec) {
+        throw system_error(ec, "a send to a log in a transaction");
+    }
+    ++places_;
+}
 
 template <class Runtime>
 auto basic_transaction<Runtime>::shares() const -> std::vector<share> {
     std::vector<std::shared_ptr<queue_type>> queues;
+    queues.reserve(sends_.size() + acks_.size());
     for (const pending& s : sends_) {
         queues.push_back(s.queue);
     }
@@ -271,87 +440,147 @@ errc basic_transaction<Runtime>::check(std::vector<share>& all) const {
         }
     }
     const std::uint64_t overhead = 1024 * (sends_.size() + acks_.size());
-    return sends_.empty() ? errc{} : all.front().queue->check_room(encoded + overhead);
+    return sends_.empty() && !logs_.has_sends()
+               ? errc{}
+               : broker_->check_room(encoded + overhead + logs_.bytes());
 }
 
 template <class Runtime>
 railmq::durability basic_transaction<Runtime>::strongest() const {
-    railmq::durability wanted =
-        sends_.empty() ? broker_->options().durability : railmq::durability::accepted;
+    if (sends_.empty() && !logs_.has_sends()) {
+        return broker_->options().durability;
+    }
+    railmq::durability wanted = sends_.empty() ? logs_.wanted() : sends_.front().wanted;
+    wanted = logs_.has_sends() ? stronger(wanted, logs_.wanted()) : wanted;
     for (const pending& s : sends_) {
-        const bool is_stronger =
-            s.wanted.level() > wanted.level() ||
-            (s.wanted.level() == wanted.level() && s.wanted.interval() < wanted.interval());
-        wanted = is_stronger ? s.wanted : wanted;
+        wanted = stronger(wanted, s.wanted);
     }
     return wanted;
 }
 
 template <class Runtime>
-std::vector<receipt> basic_transaction<Runtime>::commit(error_code& ec) {
+errc basic_transaction<Runtime>::apply(
+    std::vector<share>& all,
+    time_point now,
+    std::vector<transaction_receipt>& receipts,
+    std::vector<typename queue_type::state_type*>& gone) noexcept {
+    for (auto p = sends_.begin(); p != sends_.end(); ++p) {
+        const errc e = store(*p, share_of(all, p->queue.get()), now, receipts[p->place].id);
+        if (e != errc{}) { // the system has no memory: as if nothing had been stored
+            for (auto done = sends_.begin(); done != p; ++done) {
+                share& s = share_of(all, done->queue.get());
+                s.queue->machine().take_back(receipts[done->place].id, s.fx);
+            }
+            return e;
+        }
+    }
+    for (const lease_type& l : acks_) {
+        auto* state = static_cast<typename queue_type::state_type*>(l.holder);
+        share& s = share_of(all, state->queue.get());
+        try {
+            (void)s.queue->machine().settle(l, {}, now, s.fx);
+        } catch (...) { // no memory to tell of it; the rest happens all the same
+            broker_->count_swallowed();
+        }
+        if (state->is_closed && s.queue->machine().remove_if_unreferenced(*state)) {
+            gone.push_back(state); // there is room
+        }
+    }
+    return errc{};
+}
+
+template <class Runtime>
+void basic_transaction<Runtime>::serve(share& s, time_point now) noexcept {
+    const typename queue_type::lower_due_later lower{*s.queue, now};
+    try {
+        s.queue->machine().serve(now, s.fx);
+    } catch (...) { // no memory; whoever comes next serves them
+        broker_->count_swallowed();
+    }
+}
+
+template <class Runtime>
+std::vector<transaction_receipt> basic_transaction<Runtime>::commit(error_code& ec) {
     ec = {};
-    std::vector<receipt> receipts;
     if (broker_ == nullptr) {
         ec = errc::closed;
-        return receipts;
+        return {};
     }
     if (is_empty()) {
-        return receipts;
+        return {};
     }
     broker_->catch_up();
     const railmq::durability wanted = strongest();
-    receipts.reserve(sends_.size());
+    std::vector<transaction_receipt> receipts(places_);
     std::vector<share> all = shares();
     std::vector<typename queue_type::part> parts;
     std::vector<typename queue_type::state_type*> gone; // consumers whose last handle this was
     gone.reserve(acks_.size());
+    parts.reserve(all.size());
     for (share& s : all) {
         parts.push_back({s.queue.get(), &s.fx});
     }
     std::uint64_t record = 0;
-    all.front().fx.wanted_at = &record;
+    if (!all.empty()) {
+        all.front().fx.wanted_at = &record;
+    }
+    typename detail::joint_logs<Runtime>::entries entries{logs_};
     {
+        // Ends last, when no lock is held.
+        const struct finishing {
+            detail::joint_logs<Runtime>& logs;
+            const std::vector<share>& all;
+            const typename detail::joint_logs<Runtime>::entries& written;
+            ~finishing() { logs.finish(all.empty() ? written.unwritten() : errc{}); }
+        } finally{logs_, all, entries};
+        const auto producers = logs_.lock_producers();
         std::vector<std::unique_lock<typename Runtime::mutex>> locks;
         locks.reserve(all.size());
         for (share& s : all) {
             locks.emplace_back(s.queue->mutex());
         }
-        if (const errc e = check(all); e != errc{}) {
-            ec = e;
+        auto log_locks = logs_.lock_logs();
+        const time_point now = broker_->clock().now();
+        errc failed = check(all);
+        failed = failed == errc{} ? logs_.begin(now) : failed;
+        if (failed != errc{}) {
+            ec = failed;
             return {};
         }
-        const time_point now = broker_->clock().now();
-        for (pending& p : sends_) {
-            ec = store(p, share_of(all, p.queue.get()), now, receipts);
-            if (ec) {
-                break;
-            }
+        // What a queue draws from a log is behind locks that are held here.
+        const auto draws_late = [&](const share& s) {
+            return !log_locks.empty() && s.queue->is_fed();
+        };
+        for (share& s : all) {
+            s.queue->machine().hold_serving(draws_late(s));
         }
-        if (ec) { // the system has no memory: as if nothing had been stored
-            for (std::size_t i = 0; i < receipts.size(); ++i) {
-                share& s = share_of(all, sends_[i].queue.get());
-                s.queue->machine().take_back(receipts[i].id, s.fx);
-            }
-        }
-        for (const lease_type& l : acks_) {
-            if (ec) {
-                break;
-            }
-            auto* state = static_cast<typename queue_type::state_type*>(l.holder);
-            share& s = share_of(all, state->queue.get());
-            (void)s.queue->machine().settle(l, {}, now, s.fx);
-            if (state->is_closed && s.queue->machine().remove_if_unreferenced(*state)) {
-                gone.push_back(state);
-            }
+        ec = apply(all, now, receipts, gone);
+        if (ec) {
+            logs_.undo();
+        } else {
+            logs_.fill();
         }
         for (share& s : all) {
-            s.queue->machine().serve(now, s.fx);
-            const typename queue_type::lower_due_later lower{*s.queue, now};
+            serve(s, now);
         }
-        queue_type::write_together(parts);
+        if (logs_.is_empty() || ec) {
+            queue_type::write_together(parts);
+        } else {
+            std::vector<std::byte> room;
+            record = queue_type::write_together(
+                *broker_, parts, all.empty() ? room : all.front().queue->record(), &entries);
+            logs_.end(entries);
+            logs_.report(receipts);
+        }
+        for (share& s : all) {
+            s.queue->machine().hold_serving(false);
+        }
     }
     for (share& s : all) {
         s.queue->finish(s.fx);
+        if (!logs_.is_empty() && s.queue->is_fed()) {
+            s.queue->serve_waiting();
+        }
     }
     for (auto* state : gone) {
         delete state;
@@ -362,24 +591,28 @@ std::vector<receipt> basic_transaction<Runtime>::commit(error_code& ec) {
         return {};
     }
     acks_.clear();
-    if (all.front().queue->is_kept()) {
+    logs_.clear();
+    if (broker_->journal() != nullptr) {
         if (broker_->confirm(record, wanted, ec)) {
             broker_->template use_async_timer<detail::wake_up_timer<Runtime>>();
         }
     }
     sends_.clear();
-    return ec ? std::vector<receipt>{} : receipts;
+    places_ = 0;
+    return ec ? std::vector<transaction_receipt>{} : receipts;
 }
 
 template <class Runtime>
 void basic_transaction<Runtime>::abort() noexcept {
     sends_.clear();
+    places_ = 0;
     for (const lease_type& l : std::exchange(acks_, {})) {
         const auto keep = queue_of(l);
         if (!keep->settle(l, {core::settlement::kind::nack, {}, {}})) {
             keep->drop_stale(l);
         }
     }
+    logs_.abort();
 }
 
 } // namespace railmq

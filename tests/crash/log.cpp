@@ -67,6 +67,7 @@ enum class what : unsigned char {
     seen_gone, ///< These are not there, as somebody has seen.
     committed,
     group_dropped,
+    together, ///< All of `parts`, or none.
 };
 struct event {
     what kind{};
@@ -78,6 +79,7 @@ struct event {
     std::size_t group = 0;
     std::optional<std::int32_t> sequence{}; ///< Of producer 1.
     std::uint32_t epoch = 0;
+    std::vector<event> parts{};
 };
 
 struct part_model {
@@ -130,6 +132,11 @@ struct model {
         case what::seen_gone: l.parts[e.partition].gone.insert(e.gone.begin(), e.gone.end()); break;
         case what::committed: l.committed[e.group][e.partition] = e.offset; break;
         case what::group_dropped: l.committed[e.group].clear(); break;
+        case what::together:
+            for (const event& one : e.parts) {
+                take(one);
+            }
+            break;
         }
     }
 };
@@ -408,8 +415,8 @@ struct life {
                "\nthe last events are" + told(at_least);
     }
 
-    [[nodiscard]] std::string told(std::size_t from) const {
-        static const std::array<const char*, 8> names{
+    static void tell(std::ostream& to, const event& e) {
+        static const std::array<const char*, 9> names{
             "made",
             "dropped",
             "more partitions",
@@ -417,13 +424,21 @@ struct life {
             "deleted",
             "seen gone",
             "committed",
-            "group dropped"};
+            "group dropped",
+            "together"};
+        to << " " << names[static_cast<std::size_t>(e.kind)] << " " << log_names[e.log] << "/"
+           << e.partition << " " << e.offset << " of " << e.records.size() << " "
+           << group_names[e.group];
+    }
+    [[nodiscard]] std::string told(std::size_t from) const {
         std::ostringstream all;
         for (std::size_t n = from < 5 ? 0 : from - 5; n < h.events.size(); ++n) {
             const event& e = h.events[n];
-            all << "\n  " << n + 1 << " " << names[static_cast<std::size_t>(e.kind)] << " "
-                << log_names[e.log] << "/" << e.partition << " " << e.offset << " of "
-                << e.records.size() << " " << group_names[e.group];
+            all << "\n  " << n + 1;
+            tell(all, e);
+            for (const event& one : e.parts) {
+                tell(all << "\n    ", one);
+            }
         }
         return all.str();
     }
@@ -488,9 +503,8 @@ struct life {
     template <class F>
     bool attempt(event e, F&& f) {
         const model before = current;
-        const bool is_append = e.kind == what::appended;
-        const std::size_t i = e.log;
-        const std::uint32_t p = e.partition;
+        const bool can_be_refused = e.kind == what::appended || e.kind == what::together;
+        const std::vector<event> parts = e.kind == what::together ? e.parts : std::vector{e};
         say(std::move(e));
         try {
             f();
@@ -498,11 +512,22 @@ struct life {
         } catch (const railmq::system_error& error) {
             if (!may_fail) {
                 wrong = wrong.empty() ? error.what() : wrong;
-            } else if (error.code() != errc::no_space || !is_append) {
+            } else if (error.code() != errc::no_space || !can_be_refused) {
                 is_over = true;
                 return false;
-            } else if (handles[i]->end_offset(p) != before.logs[i].parts[p].end) {
-                wrong = "there was no space, and something was stored";
+            }
+            for (const event& one : parts) {
+                const auto& log = *handles[one.log];
+                const log_model& was = before.logs[one.log];
+                if (one.kind == what::appended &&
+                    log.end_offset(one.partition) != was.parts[one.partition].end) {
+                    wrong = "there was no space, and something was stored";
+                }
+                if (one.kind == what::committed &&
+                    log.committed(group_names[one.group], one.partition) !=
+                        was.committed[one.group].at(one.partition)) {
+                    wrong = "there was no space, and something was committed";
+                }
             }
             h.events.pop_back();
             current = before;
@@ -564,7 +589,7 @@ struct life {
         const auto& log = *handles[i];
         const auto parts = static_cast<std::uint32_t>(current.logs[i].parts.size());
         const auto p = static_cast<std::uint32_t>(below(parts));
-        switch (below(24)) {
+        switch (below(27)) {
         case 0:
         case 1:
         case 2:
@@ -637,6 +662,9 @@ struct life {
                 });
             }
             break;
+        case 23:
+        case 24:
+        case 25: transact(i, below(2)); break;
         default: look(i); break;
         }
     }
@@ -739,6 +767,61 @@ struct life {
         batch.clear();
         note_commits(i);
         h.is_consuming = false;
+    }
+    /// What a member gets goes into both logs, and is committed with that.
+    void transact(std::size_t i, std::size_t g) {
+        if (!has(1 - i)) {
+            return;
+        }
+        h.is_consuming = true;
+        consumers[i][g].reset();
+        auto c = handles[i]->consumer(
+            {.group = group_names[g],
+             .session_timeout = 24h,
+             .max_poll_interval = 24h,
+             .auto_commit = false});
+        auto batch = c.receive_batch(1 + below(6), 0s);
+        if (batch.empty() && !may_fail) {
+            h.all_written(); // whoever has nothing to do writes what there is
+        }
+        note_commits(i); // where it begins is one
+        h.is_consuming = false;
+        event e{.kind = what::together};
+        auto tx = broker->begin();
+        std::map<std::uint32_t, std::uint64_t> positions;
+        for (auto& d : batch) {
+            positions[d.partition()] = d.offset() + 1;
+            tx.ack(d);
+        }
+        for (const auto& [p, offset] : positions) {
+            e.parts.push_back(
+                {.kind = what::committed, .log = i, .partition = p, .offset = offset, .group = g});
+        }
+        const durability d = any_durability();
+        std::vector<railmq::sim_log_producer<std::string>> producers;
+        for (std::size_t to = 0; to < log_count; ++to) {
+            producers.push_back(handles[to]->producer({.durability = d}));
+        }
+        for (std::uint64_t n = 1 + below(5); n != 0; --n) {
+            const auto to = static_cast<std::size_t>(below(log_count));
+            event one{.kind = what::appended, .log = to};
+            one.partition = static_cast<std::uint32_t>(below(current.logs[to].parts.size()));
+            record_value r{"k" + std::to_string(below(6)), std::to_string(++h.values), sim.now()};
+            const railmq::append_options o{.partition = one.partition};
+            if (below(6) == 0) {
+                r.value.reset();
+                tx.send_tombstone(producers[to], *r.key, o);
+            } else {
+                tx.send(producers[to], *r.key, *r.value, o);
+            }
+            one.records.push_back(std::move(r));
+            e.parts.push_back(std::move(one));
+        }
+        if (below(8) == 0) {
+            return; // nothing of it happens
+        }
+        confirmed(d, attempt(std::move(e), [&] { tx.commit(); }));
+        tx.abort();
     }
     /// They commit what they have done.
     void close_consumers(std::size_t i) {

@@ -241,9 +241,6 @@ bool is_known(const scenario& s, bool durable, verdict v) {
     if (s.name == "redrive") {
         return durable && v == verdict::lost;
     }
-    if (s.name == "transaction") {
-        return durable && v == verdict::leaked;
-    }
     return s.name == "delete" && v == verdict::unusable;
 }
 
@@ -715,6 +712,40 @@ const std::vector<scenario>& scenarios() {
              first->ack();
              member.commit();
              end();
+         }},
+        {"transaction with logs",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             w.send_to_log();
+             auto log = w.log();
+             auto member = log.consumer({.group = "g"});
+             auto d = member.try_receive();
+             auto p = log.producer({.producer_id = 1});
+             auto to_other = w.other().producer();
+             const std::string one = w.next();
+             const std::string two = w.next();
+             bool is_done = false;
+             begin();
+             try {
+                 auto t = w.broker->begin();
+                 t.send(p, "k", one, railmq::properties{.headers = {{"name", "value"}}});
+                 t.send(to_other, two);
+                 t.ack(*d);
+                 t.commit();
+                 is_done = true;
+             } catch (const std::bad_alloc&) {       // NOLINT: as it should be
+             } catch (const railmq::system_error&) { // NOLINT
+             }
+             end();
+             // All of it, or nothing.
+             const bool is_there = log.end_offset(0) == 2;
+             require(is_there || !is_done);
+             require(is_there == (w.other().stats().ready == 1));
+             require(is_there == (log.committed("g", 0) == 1));
+             if (is_done) {
+                 w.sure.insert({one, two});
+             }
          }},
         {"upkeep of logs",
          false,

@@ -183,8 +183,9 @@ struct world {
     railmq::simulation sim{1};
     simulated_disk disk{1};
     std::optional<railmq::sim_broker> broker{};
-    std::vector<int> sure{};  ///< Sent, and nobody has said that they are done with.
-    std::vector<int> maybe{}; ///< Sent, or a send of which has thrown.
+    std::vector<int> sure{};   ///< Sent, and nobody has said that they are done with.
+    std::vector<int> maybe{};  ///< Sent, or a send of which has thrown.
+    bool is_committed = false; ///< A transaction.
 };
 
 template <class T>
@@ -298,15 +299,25 @@ std::vector<scenario<T>> scenarios() {
              auto d = c.try_receive();
              const int n = d->value().value();
              auto t = w.broker->begin();
+             auto log = w.broker->template log<T>("l");
+             auto to_log = log.producer();
+             const struct whole {
+                 const decltype(log)& of;
+                 const bool& is_done;
+                 ~whole() { CHECK(of.end_offset(0) == (is_done ? 2 : 0)); }
+             } check{log, w.is_committed};
              if constexpr (std::is_nothrow_move_constructible_v<T>) {
                  w.maybe.insert(w.maybe.end(), {20, 21});
                  t.send(p, T{20});
+                 t.send(to_log, T{30});
                  t.send(p, T{21});
+                 t.send(to_log, "k", T{31});
              }
              t.ack(*d);
              done(w, n); // where the commit throws, nobody knows
              t.commit();
              if constexpr (std::is_nothrow_move_constructible_v<T>) {
+                 w.is_committed = true;
                  w.sure.insert(w.sure.end(), {20, 21});
              }
          }},

@@ -161,6 +161,16 @@ public:
         return errc{};
     }
 
+    /// Takes back what was committed since `before` was what there is.
+    void put_back(topic_partition p, std::optional<committed_offset>& before) noexcept {
+        const auto at = offsets_.find(p);
+        if (at != offsets_.end() && before) {
+            std::swap(at->second, *before);
+        } else if (at != offsets_.end()) {
+            offsets_.erase(at);
+        }
+    }
+
     /// What a journal has kept. Strong guarantee: throws `std::bad_alloc`.
     void restore(topic_partition p, committed_offset o) {
         offsets_.insert_or_assign(p, std::move(o));

@@ -134,71 +134,112 @@ public:
     template <class Keep>
     append_result
     append(std::span<log_input> records, time_point now, const append_terms& terms, Keep&& keep) {
+        planned_append p = plan(records, now, terms);
+        if (!p) {
+            return p.result;
+        }
+        try {
+            fill(p, records, now);
+            if (const errc e = keep(p.result.first_offset); e != errc{}) {
+                withdraw(p);
+                return {e};
+            }
+        } catch (...) {
+            withdraw(p);
+            throw;
+        }
+        publish(p, now);
+        return p.result;
+    }
+
+    // The same in steps, for what has to happen as one with something else: `plan` says whether it
+    // can be done, `fill` moves the payloads in, and `publish` shows them, or `withdraw` ends them.
+    // No other append may come between; a plan that is dropped has changed nothing.
+
+    /// An append that nothing stands in the way of. False: there is nothing to do, as `result`
+    /// says.
+    struct planned_append {
+        append_result result{};
+        segment_type* to = nullptr;
+        pin_type next{}; ///< The segment it begins, if it does.
+        std::optional<producer_batch> batch{};
+
+        [[nodiscard]] explicit operator bool() const noexcept { return to != nullptr; }
+    };
+    /// Fails as `append`; throws `std::bad_alloc`. Looks at payloads, and leaves them where they
+    /// are.
+    [[nodiscard]] planned_append
+    plan(std::span<const log_input> records, time_point now, const append_terms& terms) {
         const std::uint64_t first = end_offset();
         const measures m = measure(records, now);
+        planned_append p;
         if (!m.have_keys) {
-            return {errc::invalid_argument};
+            p.result = {errc::invalid_argument};
+            return p;
         }
-        std::optional<producer_batch> batch = terms.producer;
-        if (batch) {
-            batch->records =
+        p.batch = terms.producer;
+        if (p.batch) {
+            p.batch->records =
                 static_cast<std::uint32_t>(std::min<std::size_t>(records.size(), 0xffffffff));
-            const auto v = producers_.check(*batch, now);
+            const auto v = producers_.check(*p.batch, now);
             if (v.failed != errc{} || v.duplicate) {
-                return {v.failed, v.duplicate, v.offset};
+                p.result = {v.failed, v.duplicate, v.offset};
+                return p;
             }
         }
         // After the look for duplicates: what is sent again has the old expectation.
         if (terms.expected_offset && *terms.expected_offset != first) {
-            return {errc::sequence_out_of_order};
+            p.result = {errc::sequence_out_of_order};
+            return p;
         }
+        p.result = {errc{}, false, first};
         if (records.empty()) {
-            return {errc{}, false, first};
+            return p;
         }
-        if (batch) {
-            producers_.reserve(*batch);
+        if (p.batch) {
+            producers_.reserve(*p.batch);
         }
-        pin_type next{};
         if (must_roll(records.size(), m)) {
             make_place(segments_);
-            next = pin_type::adopt(make_segment(first));
+            p.next = pin_type::adopt(make_segment(first));
         }
-        segment_type& to = next ? *next.get() : active();
+        segment_type& to = p.next ? *p.next.get() : active();
         if (!to.reserve(records.size(), m.key_bytes)) {
-            return {errc::memory_limit};
+            p.result = {errc::memory_limit};
+            return p;
         }
-        try {
-            std::uint64_t offset = first;
-            for (log_input& in : records) {
-                to.write(offset++, in, time_of(in, now));
-            }
-            if (const errc e = keep(first); e != errc{}) {
-                to.withdraw();
-                return {e};
-            }
-        } catch (...) {
-            to.withdraw();
-            throw;
+        p.to = &to;
+        return p;
+    }
+    /// Throws what a payload's move throws; then it is to be withdrawn.
+    void fill(planned_append& p, std::span<log_input> records, time_point now) {
+        std::uint64_t offset = p.result.first_offset;
+        for (log_input& in : records) {
+            p.to->write(offset++, in, time_of(in, now));
         }
+    }
+    void withdraw(planned_append& p) noexcept { p.to->withdraw(); }
+    void publish(planned_append& p, time_point now) noexcept {
+        segment_type& to = *p.to;
         const std::size_t before = to.live_bytes();
+        const std::uint64_t records = to.written() - to.published();
         to.publish(now);
         pin_type unused{};
-        if (next) {
+        if (p.next) {
             if (active().written() == 0) {
                 unused = unlink(segments_.size() - 1);
             }
-            next.get()->retain();
-            insert(segments_.size(), next.get());
+            p.next.get()->retain();
+            insert(segments_.size(), p.next.get());
         }
-        records_ += records.size();
+        records_ += records;
         bytes_ += to.live_bytes() - before;
-        appended_.records += records.size();
+        appended_.records += records;
         appended_.bytes += to.live_bytes() - before;
-        ends_.end.store(first + records.size(), std::memory_order_release);
-        if (batch) {
-            producers_.record(*batch, first, now);
+        ends_.end.store(p.result.first_offset + records, std::memory_order_release);
+        if (p.batch) {
+            producers_.record(*p.batch, p.result.first_offset, now);
         }
-        return {errc{}, false, first};
     }
     append_result append(log_input record, time_point now, const append_terms& terms = {}) {
         return append(std::span{&record, 1}, now, terms);

@@ -448,8 +448,13 @@ public:
         return board_.remove_if_unreferenced(h);
     }
 
+    /// Until this is taken back nobody is served: what the queue is filled from is locked.
+    void hold_serving(bool on) noexcept { holds_serving_ = on; }
     /// Gives whoever waits what there is.
     void serve(time_point now, effects_type& fx) {
+        if (holds_serving_) {
+            return;
+        }
         for (bool more = true; more;) {
             more = false;
             bool wants = false;
@@ -711,6 +716,7 @@ private:
     bool receives_need_lock_ = false;
     bool paused_ = false;
     bool is_draining_ = false;
+    bool holds_serving_ = false;
     errc close_reason_ = errc::closed;
 };
 

@@ -164,6 +164,18 @@ public:
         }
         return needs_timer;
     }
+    /// Whether a message of that many bytes could be kept: `no_space`, `message_too_large` or
+    /// `journal_failed` otherwise.
+    [[nodiscard]] errc check_room(std::size_t bytes) {
+        error_code ec;
+        if (journal_ != nullptr && !journal_->port().has_room(bytes + 256, ec)) {
+            if (ec == errc::no_space) {
+                want_space();
+            }
+            return static_cast<errc>(ec.value());
+        }
+        return errc{};
+    }
     /// Before a message is shown to somebody. An error is one of the journal's, and was or will be
     /// told to who sends; what is there already is handed out all the same.
     void make_written(std::uint64_t record) noexcept {

@@ -35,6 +35,26 @@ private:
     bool holds_ = true;
 };
 
+/// A value of any type that waits to be moved away.
+struct held_value {
+    held_value() = default;
+    held_value(const held_value&) = delete;
+    held_value& operator=(const held_value&) = delete;
+    virtual ~held_value() = default;
+    [[nodiscard]] virtual void* get() noexcept = 0;
+    /// And ended where it was.
+    virtual void was_moved() noexcept = 0;
+};
+template <class T>
+struct held_value_of final : held_value {
+    template <class U>
+    explicit held_value_of(U&& v)
+        : value{std::forward<U>(v)} {}
+    [[nodiscard]] void* get() noexcept override { return value.get(); }
+    void was_moved() noexcept override { value.was_moved(); }
+    movable_value<T> value;
+};
+
 /// Whether an rvalue of this type owns its elements, so that they may be moved out of it.
 template <class Range>
 inline constexpr bool gives_up_elements =

@@ -62,6 +62,19 @@ public:
         }
         return number;
     }
+    /// Appends what is committed of a partition to another's record; `was_said` when that is
+    /// written. Throws `std::bad_alloc`.
+    void put_committed(
+        const core::group_offsets& offsets,
+        core::topic_id topic,
+        std::uint32_t partition,
+        std::vector<std::byte>& record) const {
+        if (!is_deleted_) {
+            put_offset(offsets, topic, partition, record);
+        }
+    }
+    void was_said(std::uint32_t partition) noexcept { changed_.erase(partition); }
+
     /// The group is gone. Errors as above, and then it is still there.
     std::uint64_t say_deleted(errc& failed) {
         record_.clear();

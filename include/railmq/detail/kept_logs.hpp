@@ -119,17 +119,25 @@ void log_core<Runtime>::settle_restored(std::vector<undecodable>& bad, queue_cor
 
 template <class Runtime>
 void log_core<Runtime>::set_aside(undecodable& m, queue_core<Runtime>& to) {
+    struct removal final : joint_entries {
+        removal(line_journal<Runtime>& j, std::uint64_t o) noexcept
+            : journal{j}
+            , offset{o} {}
+        void put(std::vector<std::byte>& record) override { journal.put_removed(offset, record); }
+        void written(storage::record_location) noexcept override { journal.was_removed(offset); }
+        line_journal<Runtime>& journal;
+        const std::uint64_t offset;
+    };
     auto fx = to.make_effects();
-    const bool has_moved = line(m.partition)->with_journal([&](auto&, auto&, auto& journal) {
-        journal.prepare_removal();
-        std::vector<std::byte> removed;
-        journal.put_removed(m.offset, removed);
-        if (!to.take_undecodable(name_, m.offset, std::move(m.props), m.payload, removed, fx)) {
-            return false;
-        }
-        journal.was_removed(m.offset);
-        return true;
-    });
+    bool has_moved = false;
+    {
+        const std::lock_guard guard{to.mutex()};
+        has_moved = line(m.partition)->with_journal([&](auto&, auto&, auto& journal) {
+            journal.prepare_removal();
+            removal removed{journal, m.offset};
+            return to.take_undecodable(name_, m.offset, std::move(m.props), m.payload, removed, fx);
+        });
+    }
     if (has_moved && broker_->is_listening()) {
         notices::dead_lettered n{};
         n.queue = name_;

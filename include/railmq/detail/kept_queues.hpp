@@ -170,9 +170,8 @@ bool queue_core<Runtime>::take_undecodable(
     std::uint64_t offset,
     std::unique_ptr<properties> props,
     std::span<const std::byte> payload,
-    std::span<const std::byte> entries,
+    joint_entries& entries,
     effects_type& fx) {
-    const std::lock_guard guard{mutex_};
     const time_point now = broker_->clock().now();
     const lower_due_later lower{*this, now};
     auto details = std::make_unique<core::message_details>();
@@ -190,9 +189,8 @@ bool queue_core<Runtime>::take_undecodable(
         return false;
     }
     ::new (static_cast<void*>(&content)) bytes{}; // it was moved away, and ended with that
-    const part only{this, &fx, entries};
-    write_together(std::span{&only, 1});
-    return fx.record != 0;
+    const part only{this, &fx};
+    return write_together(std::span{&only, 1}, &entries) != 0;
 }
 
 template <class Runtime>

@@ -70,6 +70,34 @@ public:
             failed = errc::not_found;
             return 0;
         }
+        record_.clear();
+        put_append(first, count, encoded, now, producer, record_);
+        error_code ec;
+        if (!journal_->port().has_room(record_.size(), ec)) {
+            failed = static_cast<errc>(ec.value());
+            return 0;
+        }
+        prepare_append();
+        storage::record_location at;
+        const std::uint64_t number = journal_->append(record_, at, ec);
+        if (number == 0) {
+            failed = static_cast<errc>(ec.value());
+            return 0;
+        }
+        was_appended(first, count, {at, static_cast<std::uint32_t>(record_.size())});
+        return number;
+    }
+
+    // The same as a part of another's record
+
+    /// Throws `std::bad_alloc`.
+    void put_append(
+        std::uint64_t first,
+        std::size_t count,
+        std::span<const std::byte> encoded,
+        time_point now,
+        const std::optional<core::producer_batch>& producer,
+        std::vector<std::byte>& record) const {
         std::optional<storage::run_producer> by;
         if (producer) {
             by = storage::run_producer{
@@ -79,30 +107,22 @@ public:
                 core::sequence_after(
                     producer->first_sequence, static_cast<std::uint32_t>(count) - 1)};
         }
-        record_.clear();
-        storage::log_entry_writer w{record_, journal_->wall()};
+        storage::log_entry_writer w{record, journal_->wall()};
         w.run(where_, first, count, now, by);
         w.records(encoded);
-        error_code ec;
-        if (!journal_->port().has_room(record_.size(), ec)) {
-            failed = static_cast<errc>(ec.value());
-            return 0;
-        }
+    }
+    /// Throws `std::bad_alloc`; after it `was_appended` cannot fail.
+    void prepare_append() {
         rows_.reserve(1);
         usage_.reserve(4);
         journal_->reserve_usage();
-        storage::record_location at;
-        const std::uint64_t number = journal_->append(record_, at, ec);
-        if (number == 0) {
-            failed = static_cast<errc>(ec.value());
-            return 0;
-        }
-        const storage::kept_at kept{at, static_cast<std::uint32_t>(record_.size())};
-        rows_.put(first, count, kept, [](auto&&...) {});
-        storage::count_usage(usage_, kept, 1);
+    }
+    /// That is written there.
+    void was_appended(std::uint64_t first, std::size_t count, const storage::kept_at& at) noexcept {
+        rows_.put(first, count, at, [](auto&&...) {});
+        storage::count_usage(usage_, at, 1);
         journal_->change_usage(usage_);
         usage_.clear();
-        return number;
     }
 
     /// Writes what has changed otherwise since it was last asked. Returns the number of the record;

@@ -56,7 +56,7 @@ struct log_member {
 /// Nobody sends heartbeats while it waits: who waits in a receive is alive, as the group knows by
 /// itself. A group whose members all wait has no deadline.
 ///
-/// Lock order: this lock, then the deadline list's, or a parking spot's.
+/// Lock order: a reader's lock, this lock, then the deadline list's, or a parking spot's.
 template <class Runtime>
 class log_group final : public due_source, public std::enable_shared_from_this<log_group<Runtime>> {
 public:
@@ -172,17 +172,93 @@ public:
 
     // Offsets
 
-    /// Commits in the name of a member; each has a result of its own. Errors: `unknown_member`,
-    /// `fenced`, `rebalance_in_progress`.
+    /// Commits in the name of a member, whose reader's lock may be held; each has a result of its
+    /// own. Errors: `unknown_member`, `fenced`, `rebalance_in_progress`. `unwritten` is for
+    /// `broker_logs::tell_unwritten`, with no lock held.
     errc commit(
         member_type& m,
         std::span<const core::offset_commit> what,
         std::span<errc> results,
-        core::rewinding back) {
-        return locked([&](time_point now, core::group_decision_list& out) {
+        core::rewinding back,
+        errc& unwritten) {
+        std::lock_guard guard{mutex_};
+        return with_lock(unwritten, [&](time_point now, core::group_decision_list& out) {
             note_changed(what);
             return offsets_.commit(coordinator_, m.id, m.generation, what, results, back, now, out);
         });
+    }
+
+    // A commit as one with something else, with the lock held all the while
+
+    [[nodiscard]] auto& mutex() noexcept { return mutex_; }
+    struct joint_commit {
+        std::vector<core::offset_commit> what{};
+        std::vector<core::rewinding> back{}; ///< Of each.
+        std::vector<std::optional<core::committed_offset>> before{};
+        errc unwritten{}; ///< For `tell_unwritten`, with no lock held.
+    };
+    /// Does it, if all of it can be done: errors as of `commit`, and what
+    /// `core::group_offsets::judge` says of any part. Throws `std::bad_alloc`; nothing has changed
+    /// then.
+    [[nodiscard]] errc begin_commit(member_type& m, joint_commit& c) {
+        // What is due comes first, and what could not be written before.
+        with_lock(c.unwritten, [](time_point, core::group_decision_list&) { return 0; });
+        const time_point now = broker_->clock().now();
+        core::group_decision_list out;
+        const errc admitted = coordinator_.admit_commit(m.id, m.generation, now, out);
+        deliver(out, now);
+        tell_due();
+        if (admitted != errc{}) {
+            return admitted;
+        }
+        for (std::size_t i = 0; i < c.what.size(); ++i) {
+            const errc e = offsets_.judge(coordinator_, m.id, c.what[i], c.back[i]);
+            if (e != errc{}) {
+                return e;
+            }
+        }
+        for (const core::offset_commit& one : c.what) {
+            const auto* known = offsets_.find(one.partition);
+            c.before.push_back(known == nullptr ? std::nullopt : std::optional{*known});
+        }
+        note_changed(c.what);
+        std::vector<errc> results(c.what.size());
+        try {
+            (void)offsets_.commit(
+                coordinator_,
+                m.id,
+                m.generation,
+                c.what,
+                results,
+                core::rewinding::allowed,
+                now,
+                out);
+        } catch (...) {
+            undo_commit(c);
+            throw;
+        }
+        return errc{};
+    }
+    void undo_commit(joint_commit& c) noexcept {
+        for (std::size_t i = 0; i < c.before.size(); ++i) {
+            offsets_.put_back(c.what[i].partition, c.before[i]);
+        }
+    }
+    /// Appends it to a record of the journal. Throws `std::bad_alloc`.
+    void put_commit(const joint_commit& c, std::vector<std::byte>& record) const {
+        if (kept_) {
+            for (const core::offset_commit& one : c.what) {
+                kept_->put_committed(offsets_, the_topic, one.partition.partition, record);
+            }
+        }
+    }
+    /// That is written. Else it is tried again with the next change.
+    void commit_was_written(const joint_commit& c) noexcept {
+        if (kept_) {
+            for (const core::offset_commit& one : c.what) {
+                kept_->was_said(one.partition.partition);
+            }
+        }
     }
     /// Commits where a member begins, unless something is committed: so what is appended from now
     /// on will not be left out, whoever comes after it.
@@ -308,7 +384,6 @@ private:
     /// writes what has changed.
     template <class F>
     auto locked(F&& f) {
-        core::group_decision_list out;
         errc unwritten{};
         const struct telling {
             log_group& group;
@@ -320,6 +395,12 @@ private:
             }
         } tell{*this, unwritten}; // without the lock
         std::lock_guard guard{mutex_};
+        return with_lock(unwritten, std::forward<F>(f));
+    }
+    /// The same with the lock held. `unwritten`: why something could not be, if nobody knows yet.
+    template <class F>
+    auto with_lock(errc& unwritten, F&& f) {
+        core::group_decision_list out;
         const time_point now = broker_->clock().now();
         if (coordinator_.next_deadline() <= now) {
             for (const member_type* m : members_) {
@@ -339,10 +420,11 @@ private:
         deliver(out, now);
         tell_due();
         if (kept_ && !broker_->is_journal_closed()) {
-            kept_->say(coordinator_, offsets_, the_topic, unwritten);
+            errc failed{};
+            kept_->say(coordinator_, offsets_, the_topic, failed);
             // It is tried again with every call, and told once.
-            const bool is_known = std::exchange(is_unwritten_, unwritten != errc{});
-            unwritten = is_known ? errc{} : unwritten;
+            const bool is_known = std::exchange(is_unwritten_, failed != errc{});
+            unwritten = is_known || failed == errc{} ? unwritten : failed;
         }
         return result;
     }

@@ -44,11 +44,11 @@ struct log_lane {
     std::uint64_t goes_to = 0;
     errc failed_with{}; ///< There is no place to begin; until `seek`.
     bool is_paused = false;
-    bool is_held = false;    ///< By a record that waits to be given again.
-    bool is_rewound = false; ///< A commit may go back.
-    std::uint64_t committed = 0;
+    bool is_held = false; ///< By a record that waits to be given again.
 
     // Under the reader's lock.
+    bool is_rewound = false; ///< A commit may go back.
+    std::uint64_t committed = 0;
     core::ack_tracker tracker{};
     std::vector<failed_record> failures{}; ///< By offset.
 };

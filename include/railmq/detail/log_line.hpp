@@ -89,8 +89,8 @@ struct line_record {
 
 /// One partition of a log: its lock, what is stored, and who waits for more.
 ///
-/// Lock order: a queue's lock, this lock, then a parking spot's, or the journal's. Queues that are
-/// filled from here are served without it.
+/// Lock order: a queue's lock, a reader's, a group's, this lock, then a parking spot's, or the
+/// journal's. Queues that are filled from here are served without it.
 template <class Runtime>
 class log_line {
 public:
@@ -121,6 +121,40 @@ public:
     log_line(const log_line&) = delete;
     log_line& operator=(const log_line&) = delete;
 
+    /// Queues that are to be served; when it ends, without any lock, they are.
+    struct serve_later {
+        struct listener {
+            follower_type* from = nullptr;
+            std::weak_ptr<queue_core<Runtime>> queue{};
+        };
+        std::vector<listener> all{};
+
+        serve_later() = default;
+        serve_later(const serve_later&) = delete;
+        serve_later& operator=(const serve_later&) = delete;
+        ~serve_later() {
+            for (const listener& l : all) {
+                if (const auto q = l.queue.lock()) {
+                    q->serve_waiting();
+                }
+            }
+        }
+        /// With the lock held: they have to listen again.
+        void swap(serve_later& from) noexcept {
+            all.swap(from.all);
+            for (const listener& l : all) {
+                l.from->listens = false;
+            }
+        }
+    };
+
+    /// What follows from an append when the lock is free again.
+    struct append_effects {
+        gone_type gone{};
+        serve_later later{};
+        line_record kept{};
+    };
+
     /// Appends, wakes who waits, and now and then does a bounded part of what retention and
     /// compaction want. `clock` is asked under the lock, so that times rise with offsets.
     /// `encoded`: the records as entries of a run, where they are kept. `kept` is nothing then.
@@ -131,39 +165,100 @@ public:
         const core::append_terms& terms,
         std::span<const std::byte> encoded,
         line_record& kept) {
-        gone_type gone; // ended without the lock
-        serve_later later;
+        append_effects fx;
         std::lock_guard guard{mutex_};
         const time_point now = clock.now();
-        if (has_no_use() && records_.records() == 0 && !terms.producer && !terms.expected_offset) {
+        if (passes(terms)) {
             return records_.pass(records);
         }
-        if (interest_.decides) { // before there is something again that nobody has read
-            keep_up(records.size(), now, gone, kept);
-        }
+        before_append(records.size(), now, fx);
         core::append_result r;
         if (kept_ == nullptr) {
             r = records_.append(records, now, terms);
         } else {
             r = records_.append(records, now, terms, [&](std::uint64_t first) {
                 errc failed{};
-                kept.number =
+                fx.kept.number =
                     kept_->append(first, records.size(), encoded, now, terms.producer, failed);
                 return failed;
             });
-            if (r.failed == errc{} && kept.number == 0) {
+            if (r.failed == errc{} && fx.kept.number == 0) {
                 // Stored before: whoever is told so may rely on it as well.
-                kept.number = kept_->journal().port().last();
+                fx.kept.number = kept_->journal().port().last();
             }
         }
         if (r.failed == errc{} && !r.duplicate) {
-            waiting_.wake_all();
-            later.swap(listeners_);
-            if (!interest_.decides) {
-                keep_up(records.size(), now, gone, kept);
-            }
+            after_append(records.size(), now, fx);
         }
+        kept = fx.kept;
         return r;
+    }
+
+    // An append as one with something else, with the lock held all the while
+
+    [[nodiscard]] auto& mutex() const noexcept { return mutex_; }
+    /// What was asked for, and what follows from it; it ends without the lock.
+    struct joint_append {
+        core::append_terms terms{};
+        time_point now{};
+        typename partition_type::planned_append plan{};
+        std::size_t entry_bytes = 0; ///< In the record of the journal.
+        append_effects fx{};
+    };
+    /// Asks whether it can be done, and makes room for it. Throws `std::bad_alloc`. What it says
+    /// is `plan.result`; nothing has changed.
+    void begin_append(std::span<core::log_input> records, time_point now, joint_append& a) {
+        a.now = now;
+        if (kept_ != nullptr && kept_->is_deleted()) {
+            a.plan.result = {errc::not_found};
+            return;
+        }
+        if (passes(a.terms)) {
+            a.plan.result = records_.pass({});
+            return;
+        }
+        before_append(records.size(), now, a.fx);
+        a.plan = records_.plan(records, now, a.terms);
+        if (a.plan && kept_ != nullptr) {
+            kept_->prepare_append();
+        }
+    }
+    /// Moves the payloads in, which does not throw. Nothing is to be seen of them.
+    void fill_append(std::span<core::log_input> records, joint_append& a) noexcept {
+        if (a.plan) {
+            records_.fill(a.plan, records, a.now);
+        } else if (a.plan.result.failed == errc{} && !a.plan.result.duplicate) {
+            a.plan.result = records_.pass(records);
+        }
+    }
+    /// Appends its entry to a record of the journal. Throws `std::bad_alloc`.
+    void put_append(
+        std::size_t count,
+        std::span<const std::byte> encoded,
+        joint_append& a,
+        std::vector<std::byte>& record) const {
+        if (a.plan && kept_ != nullptr) {
+            const std::size_t before = record.size();
+            kept_->put_append(
+                a.plan.result.first_offset, count, encoded, a.now, a.terms.producer, record);
+            a.entry_bytes = record.size() - before;
+        }
+    }
+    /// Shows it. `at`: where that record is; null when it could not be written, and then it is
+    /// there until the process ends.
+    void
+    end_append(std::size_t count, const storage::record_location* at, joint_append& a) noexcept {
+        if (!a.plan) {
+            return;
+        }
+        if (at != nullptr && kept_ != nullptr) {
+            kept_->was_appended(
+                a.plan.result.first_offset,
+                count,
+                {*at, static_cast<std::uint32_t>(a.entry_bytes)});
+        }
+        records_.publish(a.plan, a.now);
+        after_append(count, a.now, a.fx);
     }
 
     /// Runs `f(partition, compaction, gone)` under the lock; what `gone` gets is ended without it.
@@ -315,6 +410,25 @@ public:
     }
 
 private:
+    // With the lock held: what comes before an append, and what follows.
+
+    /// Whether nobody will ever read it, so that it only gets its offsets.
+    [[nodiscard]] bool passes(const core::append_terms& terms) const noexcept {
+        return has_no_use() && records_.records() == 0 && !terms.producer && !terms.expected_offset;
+    }
+    void before_append(std::size_t count, time_point now, append_effects& fx) noexcept {
+        if (interest_.decides) { // before there is something again that nobody has read
+            keep_up(count, now, fx.gone, fx.kept);
+        }
+    }
+    void after_append(std::size_t count, time_point now, append_effects& fx) noexcept {
+        waiting_.wake_all();
+        fx.later.swap(listeners_);
+        if (!interest_.decides) {
+            keep_up(count, now, fx.gone, fx.kept);
+        }
+    }
+
     /// With the lock held. What memory is missing for is done another time.
     void
     keep_up(std::size_t appended, time_point now, gone_type& gone, line_record& kept) noexcept {
@@ -383,33 +497,6 @@ private:
         } catch (const std::bad_alloc&) {
         }
     }
-
-    /// Queues that are to be served; when it ends, without any lock, they are.
-    struct serve_later {
-        struct listener {
-            follower_type* from = nullptr;
-            std::weak_ptr<queue_core<Runtime>> queue{};
-        };
-        std::vector<listener> all{};
-
-        serve_later() = default;
-        serve_later(const serve_later&) = delete;
-        serve_later& operator=(const serve_later&) = delete;
-        ~serve_later() {
-            for (const listener& l : all) {
-                if (const auto q = l.queue.lock()) {
-                    q->serve_waiting();
-                }
-            }
-        }
-        /// With the lock held: they have to listen again.
-        void swap(serve_later& from) noexcept {
-            all.swap(from.all);
-            for (const listener& l : all) {
-                l.from->listens = false;
-            }
-        }
-    };
 
     mutable typename Runtime::mutex mutex_{};
     partition_type records_;

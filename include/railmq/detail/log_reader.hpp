@@ -26,6 +26,9 @@
 
 namespace railmq::detail {
 
+template <class Runtime>
+class log_settlement;
+
 /// What a consumer of a log and its deliveries share. It has a lane for each partition that it
 /// reads: a cursor, and what of it is in work.
 ///
@@ -33,13 +36,14 @@ namespace railmq::detail {
 /// of lanes; deliveries are settled by any thread, under the reader's lock. Without a group, and
 /// while nothing has failed, a receive takes no lock.
 ///
-/// Lock order: this lock, then a partition's, or a parking spot's. Never together with a group's.
+/// Lock order: this lock, then the group's, a partition's, or a parking spot's.
 template <class Runtime>
 class log_reader : public std::enable_shared_from_this<log_reader<Runtime>> {
 public:
     using log_type = log_core<Runtime>;
     using group_type = log_group<Runtime>;
     using lease_type = log_lease<Runtime>;
+    using lane = log_lane<Runtime>;
 
     log_reader(
         std::shared_ptr<log_type> log, std::shared_ptr<group_type> group, log_consumer_options o)
@@ -210,11 +214,10 @@ public:
         if (const errc why = member_.lost.load(std::memory_order_acquire); why != errc{}) {
             return why;
         }
-        const errc ahead = commit(core::rewinding::refused);
-        const errc back = commit(core::rewinding::allowed);
+        const errc failed = commit_acked();
         error_code ec;
         log_->confirm_all(ec);
-        return ahead != errc{} ? ahead : back != errc{} ? back : static_cast<errc>(ec.value());
+        return failed != errc{} ? failed : static_cast<errc>(ec.value());
     }
 
     /// Commits what is acknowledged, leaves the group, and gives up what is in work.
@@ -225,8 +228,7 @@ public:
         try {
             if (group_ != nullptr) {
                 if (options_.auto_commit && log_->closed() == errc{}) {
-                    (void)commit(core::rewinding::refused);
-                    (void)commit(core::rewinding::allowed);
+                    (void)commit_acked();
                 }
                 group_->leave(member_);
             }
@@ -258,14 +260,7 @@ public:
         if (group_ != nullptr && !l->tracker.ack(d.epoch, d.entry.offset)) {
             return false;
         }
-        std::erase_if(l->failures, [&](const failed_record& f) {
-            const bool is_it = f.offset == d.entry.offset;
-            if (is_it) {
-                failures_.fetch_sub(1);
-                waiting_failures_.fetch_sub(f.is_waiting ? 1 : 0);
-            }
-            return is_it;
-        });
+        forget_failure(*l, d.entry.offset);
         if (group_ != nullptr) {
             is_acked_.store(true, std::memory_order_release);
             changes_.fetch_add(1);
@@ -307,8 +302,42 @@ public:
         return true;
     }
 
+    // Settling and committing as one with something else: see log_settlement.hpp
+
+    /// How far a partition is acknowledged, at some moment.
+    struct position_mark {
+        std::uint32_t partition = 0;
+        std::uint64_t epoch = 0;
+        std::uint64_t offset = 0;
+    };
+    /// Of those in which there is something to commit. By the consumer's thread.
+    [[nodiscard]] std::vector<position_mark> marks() {
+        std::vector<position_mark> all;
+        std::lock_guard guard{mutex_};
+        for (const auto& l : lanes_) {
+            if (l->failed_with == errc{} && l->tracker.committable() != l->committed) {
+                all.push_back({l->partition, l->tracker.epoch(), l->tracker.committable()});
+            }
+        }
+        return all;
+    }
+    [[nodiscard]] auto& mutex() noexcept { return mutex_; }
+    [[nodiscard]] const std::shared_ptr<group_type>& group() const noexcept { return group_; }
+    /// As the end of a delivery: it comes again.
+    void drop(const position_mark& a) noexcept {
+        try {
+            lease_type l;
+            l.partition = a.partition;
+            l.epoch = a.epoch;
+            l.entry.offset = a.offset;
+            (void)give_back(l, std::nullopt, true);
+        } catch (...) { // no memory: it comes again when its partition is assigned anew
+            log_->broker().count_swallowed();
+        }
+    }
+
 private:
-    using lane = log_lane<Runtime>;
+    friend class log_settlement<Runtime>;
 
     [[nodiscard]] lane* find(std::uint32_t partition) const noexcept {
         const auto it = std::lower_bound(
@@ -329,6 +358,16 @@ private:
         if (waiter_ != nullptr) {
             waiter_->thread.spot.finish();
         }
+    }
+    void forget_failure(lane& l, std::uint64_t offset) noexcept {
+        std::erase_if(l.failures, [&](const failed_record& f) {
+            const bool is_it = f.offset == offset;
+            if (is_it) {
+                failures_.fetch_sub(1);
+                waiting_failures_.fetch_sub(f.is_waiting ? 1 : 0);
+            }
+            return is_it;
+        });
     }
     void forget_failures(lane& l) noexcept {
         for (const failed_record& f : l.failures) {
@@ -568,8 +607,7 @@ private:
         }
         if (options_.auto_commit && is_acked_.load(std::memory_order_relaxed) &&
             is_acked_.exchange(false)) {
-            (void)commit(core::rewinding::refused); // what could not be, comes with the next
-            (void)commit(core::rewinding::allowed);
+            (void)commit_acked(); // what could not be, comes with the next
         }
         const auto& clock = log_->broker().clock();
         const time_point now = clock.coarse_now();
@@ -641,8 +679,7 @@ private:
             ~let_go() {
                 try {
                     if (reader.options_.auto_commit) {
-                        (void)reader.commit(core::rewinding::refused);
-                        (void)reader.commit(core::rewinding::allowed);
+                        (void)reader.commit_acked();
                     }
                 } catch (...) { // no memory: it comes again
                     reader.log_->broker().count_swallowed();
@@ -690,23 +727,36 @@ private:
         f(which);
     }
 
-    errc commit(core::rewinding back) {
-        std::vector<core::offset_commit> what;
+    /// Commits all that is acknowledged. The first error of any partition.
+    errc commit_acked() {
+        errc unwritten{};
+        errc first{};
         {
             std::lock_guard guard{mutex_};
-            for (const auto& l : lanes_) {
-                const bool is_back = back == core::rewinding::allowed;
-                if (l->is_rewound == is_back && l->failed_with == errc{} &&
-                    l->tracker.committable() != l->committed) {
-                    what.push_back({{the_topic, l->partition}, l->tracker.committable(), {}});
-                }
+            first = commit(core::rewinding::refused, unwritten);
+            const errc back = commit(core::rewinding::allowed, unwritten);
+            first = first != errc{} ? first : back;
+        }
+        if (unwritten != errc{}) {
+            log_->broker().tell_unwritten(log_->name(), unwritten);
+        }
+        return first;
+    }
+    /// With the lock held, so that no transaction commits in between what this takes back.
+    errc commit(core::rewinding back, errc& unwritten) {
+        std::vector<core::offset_commit> what;
+        for (const auto& l : lanes_) {
+            const bool is_back = back == core::rewinding::allowed;
+            if (l->is_rewound == is_back && l->failed_with == errc{} &&
+                l->tracker.committable() != l->committed) {
+                what.push_back({{the_topic, l->partition}, l->tracker.committable(), {}});
             }
         }
         if (what.empty()) {
             return errc{};
         }
         std::vector<errc> results(what.size());
-        (void)group_->commit(member_, what, results, back);
+        (void)group_->commit(member_, what, results, back, unwritten);
         errc first{};
         for (std::size_t i = 0; i < what.size(); ++i) {
             lane* const l = find(what[i].partition.partition);

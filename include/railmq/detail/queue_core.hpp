@@ -4,6 +4,7 @@
 #include <railmq/core/queue_machine.hpp>
 #include <railmq/detail/broker_core.hpp>
 #include <railmq/detail/due_source.hpp>
+#include <railmq/detail/joint_entries.hpp>
 #include <railmq/detail/queue_journal.hpp>
 #include <railmq/storage/kept_state.hpp>
 
@@ -112,18 +113,9 @@ public:
         return effects_type{broker_->is_listening(), is_kept()};
     }
 
-    /// Whether a message of that many bytes could be kept: `no_space`, `message_too_large` or
-    /// `journal_failed` otherwise.
-    [[nodiscard]] errc check_room(std::size_t bytes) {
-        error_code ec;
-        if (is_kept() && !kept_->journal().port().has_room(bytes + 256, ec)) {
-            if (ec == errc::no_space) {
-                broker_->want_space();
-            }
-            return static_cast<errc>(ec.value());
-        }
-        return errc{};
-    }
+    [[nodiscard]] errc check_room(std::size_t bytes) { return broker_->check_room(bytes); }
+    /// Room for a record that is being made, with the lock held.
+    [[nodiscard]] std::vector<std::byte>& record() noexcept { return record_; }
 
     /// Runs `f(machine, now, effects)` under the lock, then everything that follows from it.
     template <class F>
@@ -369,11 +361,22 @@ public:
     struct part {
         queue_core* queue = nullptr;
         effects_type* fx = nullptr;
-        std::span<const std::byte> more{}; ///< Entries of others that belong to it.
     };
-    /// Writes what has changed in queues of one broker, whose locks are held, so that all of it is
-    /// kept or nothing.
-    static void write_together(std::span<const part> parts) noexcept;
+    /// Writes what has changed in queues of one broker, whose locks are held, and `more`, so that
+    /// all of it is kept or nothing. Returns the number of the record: where there was nothing to
+    /// write, and somebody wants to wait for it, the last one there is. 0: it could not be written,
+    /// or nothing is kept.
+    static std::uint64_t write_together(
+        broker_type& owner,
+        std::span<const part> parts,
+        std::vector<std::byte>& record,
+        joint_entries* more) noexcept;
+    /// The same for one queue or more.
+    static std::uint64_t
+    write_together(std::span<const part> parts, joint_entries* more = nullptr) noexcept {
+        queue_core& first = *parts.front().queue;
+        return write_together(*first.broker_, parts, first.record_, more);
+    }
     /// The same for this queue alone.
     void write(effects_type& fx) noexcept {
         const part only{this, &fx};
@@ -406,14 +409,15 @@ public:
         std::vector<undecodable>& bad);
     /// Moves a message that could not be decoded into a queue of bytes.
     void set_aside(undecodable& m, queue_core& to);
-    /// Takes the bytes of a record of a log, which then has left it, as `entries` say, in the same
-    /// record of the journal. `fx` is for `finish`. False: it stays where it is.
+    /// With the lock held: takes the bytes of a record of a log, which then has left it, as
+    /// `entries` say, in the same record of the journal. `fx` is for `finish`. False: it stays
+    /// where it is.
     [[nodiscard]] bool take_undecodable(
         const std::string& log,
         std::uint64_t offset,
         std::unique_ptr<properties> props,
         std::span<const std::byte> payload,
-        std::span<const std::byte> entries,
+        joint_entries& entries,
         effects_type& fx);
 
     // The journal's upkeep, with the lock taken
@@ -496,6 +500,20 @@ private:
         return !ec;
     }
 
+    static void note_unwritten(const part& p, errc why) noexcept {
+        auto& owner = *p.queue->broker_;
+        owner.count_unwritten(why);
+        try {
+            notices::unwritten n{};
+            n.queue = p.queue->name();
+            n.at = owner.clock().now();
+            n.code = why;
+            p.fx->note(std::move(n));
+        } catch (...) {
+            owner.count_swallowed();
+        }
+    }
+
     using atomic_due = typename Runtime::template atomic<std::int64_t>;
 
     struct after {
@@ -571,23 +589,26 @@ private:
 };
 
 template <class Runtime>
-void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
-    queue_core& first = *parts.front().queue;
-    broker_type& owner = *first.broker_;
-    if (!first.is_kept() || owner.is_journal_closed()) {
-        return;
+std::uint64_t queue_core<Runtime>::write_together(
+    broker_type& owner,
+    std::span<const part> parts,
+    std::vector<std::byte>& record,
+    joint_entries* more) noexcept {
+    if (owner.journal() == nullptr || owner.is_journal_closed()) {
+        return 0;
     }
-    std::vector<std::byte>& record = first.record_;
-    auto& journal = first.kept_->journal();
+    auto& journal = *owner.journal();
     std::uint64_t number = 0;
-    bool is_asked_for = false;
+    bool is_asked_for = more != nullptr;
     error_code ec;
     try {
         record.clear();
         for (const part& p : parts) {
             p.queue->kept_->put(p.queue->machine_, *p.fx, record);
-            record.insert(record.end(), p.more.begin(), p.more.end());
             is_asked_for = is_asked_for || p.fx->wanted_at != nullptr || !p.fx->completed.empty();
+        }
+        if (more != nullptr) {
+            more->put(record);
         }
         if (!record.empty()) {
             storage::record_location where;
@@ -596,6 +617,9 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
                 if (number != 0) {
                     p.queue->kept_->written(p.queue->machine_, where);
                 }
+            }
+            if (number != 0 && more != nullptr) {
+                more->written(where);
             }
         } else if (is_asked_for) {
             number = journal.port().last();
@@ -608,18 +632,15 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
         owner.want_space();
     }
     if (ec) {
-        owner.count_unwritten(static_cast<errc>(ec.value()));
         for (const part& p : parts) {
             p.queue->kept_->not_written();
         }
-        try {
-            notices::unwritten n{};
-            n.queue = first.name();
-            n.at = owner.clock().now();
-            n.code = static_cast<errc>(ec.value());
-            parts.front().fx->note(std::move(n));
-        } catch (...) {
-            owner.count_swallowed();
+        const auto why = static_cast<errc>(ec.value());
+        if (more != nullptr) {
+            more->not_written(why);
+        }
+        if (!parts.empty()) {
+            note_unwritten(parts.front(), why);
         }
     }
     for (const part& p : parts) {
@@ -632,6 +653,7 @@ void queue_core<Runtime>::write_together(std::span<const part> parts) noexcept {
             *p.fx->wanted_at = number;
         }
     }
+    return number;
 }
 
 template <class Runtime>

@@ -77,6 +77,13 @@ inline constexpr durability durability::accepted{durability_level::accepted};
 inline constexpr durability durability::written{durability_level::written};
 inline constexpr durability durability::synced{durability_level::synced};
 
+/// The safer of two.
+[[nodiscard]] constexpr durability stronger(const durability& a, const durability& b) noexcept {
+    const bool is_b =
+        b.level() > a.level() || (b.level() == a.level() && b.interval() < a.interval());
+    return is_b ? b : a;
+}
+
 /// How a producer sends.
 struct producer_options {
     /// How far its sends have to have come before they return, in a broker with a directory; none:

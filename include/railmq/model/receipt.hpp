@@ -4,6 +4,7 @@
 #include <railmq/model/errc.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,20 @@ struct receipt {
     std::uint64_t id = 0;
 
     friend bool operator==(const receipt&, const receipt&) = default;
+};
+
+/// What became of a send in a transaction.
+struct transaction_receipt {
+    /// Of a send to a queue: as `receipt::id`.
+    std::uint64_t id = 0;
+    /// Of a send to a log: where the record is.
+    std::uint32_t partition = 0;
+    std::uint64_t offset = 0;
+    /// It was stored before, by the same idempotent producer, at this offset, which `offset` is as
+    /// well. Nothing was stored now.
+    std::optional<std::uint64_t> duplicate_of{};
+
+    friend bool operator==(const transaction_receipt&, const transaction_receipt&) = default;
 };
 
 /// A queue or log that did not take a message which others took.

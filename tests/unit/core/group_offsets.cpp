@@ -181,6 +181,23 @@ TEST_CASE("group_offsets: [B9.5] a commit does not go back unless it says so") {
     CHECK(g.committed(p0) == 3);
 }
 
+TEST_CASE("group_offsets: a commit is taken back as if it had not been") {
+    committing_group g;
+    const member_id a = g.join();
+    CHECK(g.commit(a, 1, p0, 10, "text") == errc{});
+    std::optional<committed_offset> before = *g.offsets.find(p0);
+    std::optional<committed_offset> none;
+    CHECK(g.commit(a, 1, p0, 12) == errc{});
+    CHECK(g.commit(a, 1, p1, 3) == errc{});
+    g.offsets.put_back(p0, before);
+    g.offsets.put_back(p1, none);
+    CHECK(g.committed(p0) == 10);
+    CHECK(g.offsets.find(p0)->metadata == "text");
+    CHECK(g.committed(p1) == std::nullopt);
+    g.offsets.put_back(p1, none); // there is nothing
+    CHECK(g.offsets.size() == 1);
+}
+
 TEST_CASE("group_offsets: [V10] a group that was reset begins again") {
     committing_group g;
     const member_id a = g.join();

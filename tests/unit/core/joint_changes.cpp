@@ -117,6 +117,19 @@ TEST_CASE("while sends are held, nobody stores without the lock") {
     CHECK(w.machine.can_store(3, 0, false) == errc{});
 }
 
+TEST_CASE("while serving is held, whoever waits gets nothing, and afterwards everything") {
+    world w{{.max_length = 1}};
+    w.store(1);
+    railmq::core::send_waiter room;
+    w.machine.hold_serving(true);
+    w.machine.wait_to_send(room, time_point{}, w.fx);
+    (void)w.machine.purge(time_point{}, w.fx);
+    CHECK(w.fx.completed.empty());
+    w.machine.hold_serving(false);
+    w.machine.serve(time_point{}, w.fx);
+    CHECK(w.fx.completed.size() == 1);
+}
+
 TEST_CASE("a send without a message is told of room, and those behind it have to wait once") {
     world w{{.max_length = 1}};
     w.store(1);

@@ -198,6 +198,63 @@ TEST_CASE("partition: a move that throws in a run stores nothing of it") {
     CHECK(log.append(std::move(in), time_point{}).first_offset == 0);
 }
 
+TEST_CASE("partition: an append in steps is seen with its last, and can be left at any") {
+    log_fixture f{{.segment_records = 4}};
+    f.fill(3);
+    const railmq::core::append_terms terms{
+        .expected_offset = 3, .producer = railmq::core::producer_batch{.producer = 1}};
+    std::string values[2] = {"a", "b"};
+    const auto inputs = [&] {
+        std::vector<railmq::core::log_input> in(2);
+        in[0].payload = &values[0];
+        in[1].payload = &values[1];
+        return in;
+    };
+    {
+        auto in = inputs();
+        auto p = f.log.plan(in, f.now, terms); // in a segment of their own
+        REQUIRE(p);
+        CHECK(p.result.first_offset == 3);
+        CHECK(values[0] == "a");
+    } // dropped
+    CHECK(f.log.segments() == 1);
+    CHECK(f.budget.used() == f.log.memory_bytes());
+    {
+        auto in = inputs();
+        auto p = f.log.plan(in, f.now, terms);
+        f.log.fill(p, in, f.now);
+        CHECK(in[0].payload == nullptr);
+        CHECK(f.log.end_offset() == 3);
+        CHECK(f.read(0).size() == 3);
+        f.log.withdraw(p);
+    }
+    CHECK(f.log.records() == 3);
+    new (&values[0]) std::string{"a"}; // they were ended in the log
+    new (&values[1]) std::string{"b"};
+    auto in = inputs();
+    auto p = f.log.plan(in, f.now, terms);
+    f.log.fill(p, in, f.now);
+    f.log.publish(p, f.now);
+    new (&values[0]) std::string{};
+    new (&values[1]) std::string{};
+    CHECK(f.log.end_offset() == 5);
+    CHECK(f.log.segments() == 2);
+    CHECK(f.read(3).size() == 2);
+    CHECK(f.balanced());
+    // The producer's numbers count from the last step on.
+    auto again = inputs();
+    const auto twice = f.log.plan(again, f.now, terms);
+    CHECK_FALSE(twice);
+    CHECK(twice.result.duplicate);
+    CHECK(twice.result.first_offset == 3);
+    const auto other = f.log.plan(again, f.now, {.expected_offset = 4});
+    CHECK_FALSE(other);
+    CHECK(other.result.failed == errc::sequence_out_of_order);
+    for (auto& one : again) {
+        one.payload = nullptr;
+    }
+}
+
 TEST_CASE("partition: no memory, nothing changed, and room comes back") {
     log_fixture f{{.segment_bytes = 1'000}, 0, 64'000};
     int stored = 0;

@@ -40,8 +40,7 @@ TEST_CASE("consumer_options: what is refused") {
     check_refused(validate(consumer_options{.prefetch = 0}), "prefetch is at least 1");
     check_refused(validate(consumer_options{.auto_extend = -1ns}), "auto_extend is not negative");
     check_refused(
-        validate(consumer_options{
-            .ack_mode = railmq::ack_mode::on_delivery, .auto_extend = 1s}),
+        validate(consumer_options{.ack_mode = railmq::ack_mode::on_delivery, .auto_extend = 1s}),
         "on_delivery");
     CHECK_FALSE(validate(consumer_options{.prefetch = railmq::unlimited, .priority = -5}));
     CHECK_FALSE(validate(consumer_options{.ack_mode = railmq::ack_mode::on_delivery}));
@@ -51,6 +50,15 @@ TEST_CASE("consumer_options: what is refused") {
 TEST_CASE("producer_options: what is refused") {
     check_refused(validate(producer_options{.max_message_bytes = 0}), "max_message_bytes");
     CHECK_FALSE(validate(producer_options{.max_message_bytes = railmq::unlimited}));
+}
+
+TEST_CASE("durability: the safer of two") {
+    using railmq::durability;
+    using railmq::stronger;
+    CHECK(stronger(durability::accepted, durability::written) == durability::written);
+    CHECK(stronger(durability::synced, durability::interval(1s)) == durability::synced);
+    CHECK(stronger(durability::interval(2s), durability::interval(1s)) == durability::interval(1s));
+    CHECK(stronger(durability::interval(1s), durability::interval(2s)) == durability::interval(1s));
 }
 
 TEST_CASE("subscribe_options: what is refused, the consumer's options included") {
