@@ -98,7 +98,7 @@ public:
     /// Errors: `invalid_argument`.
     [[nodiscard]] producer_type producer(log_producer_options o = {}) const {
         require(validate(o));
-        return producer_type{shared_core(), o};
+        return producer_type{shared_core(), std::move(o)};
     }
 
     /// A reader, or a member of a group, which is made with its first member. Errors:

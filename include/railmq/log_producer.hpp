@@ -32,7 +32,8 @@
 namespace railmq {
 
 /// Appends to a log. A key always goes to the same partition (Kafka's murmur2), in which order is
-/// kept; a value without a key goes to the partitions in turn.
+/// kept; a value without a key goes to the partitions in turn. `append_options::partition` and
+/// `log_producer_options::partitioner` say it otherwise.
 ///
 /// With `log_producer_options::producer_id` it is idempotent: it numbers its records in each
 /// partition from 0 on, and a number that was stored before is not stored again, but reported as
@@ -44,14 +45,15 @@ namespace railmq {
 /// Every form has a twin that throws `system_error` instead of setting `ec`. Errors of all:
 ///  - `closed`; `not_found` when the log was deleted;
 ///  - `memory_limit`: the broker's. `message_too_large`: above `max_message_bytes`;
-///  - `invalid_argument`: no key, in a log that is compacted; no such partition; a delay or a time
-///    to live, which a log does not have; two different keys; a sequence without a producer;
+///  - `invalid_argument`: no key, in a log that is compacted; no such partition, whether the send
+///    or the partitioner names it; a delay or a time to live, which a log does not have; two
+///    different keys; a sequence without a producer;
 ///  - `sequence_out_of_order`: of an idempotent producer, or another end than `expected_offset`;
 ///  - `fenced`: a higher epoch of this producer has been seen;
 ///  - with a directory `no_space`, and `journal_failed`: of a send that was begun, this says that
 ///    its outcome is not known: it can be read now, and may be gone after a restart.
 /// After any other error nothing was stored, and a value that was moved in is lost. What the codec
-/// throws is passed on.
+/// or the partitioner throws is passed on.
 ///
 /// Thread safety: safe. Copies are the same producer. Cost of a send: one lock, one move of the
 /// value, no allocation for most records; with a directory also the encoding, without the lock, and
@@ -150,6 +152,7 @@ private:
 
     /// What copies share with each other.
     struct shared_part {
+        log_partitioner partitioner{};
         typename Runtime::template atomic<std::uint32_t> turn{0};
         // Of an idempotent producer: held over an append, so that numbers are stored in order.
         typename Runtime::mutex mutex{};
@@ -172,9 +175,11 @@ private:
 
     basic_log_producer(std::shared_ptr<log_type> log, log_producer_options o)
         : log_{std::move(log)}
-        , options_{o}
         , durability_{o.durability.value_or(log_->broker().options().durability)}
-        , shared_{std::make_shared<shared_part>()} {}
+        , shared_{std::make_shared<shared_part>()} {
+        shared_->partitioner = std::exchange(o.partitioner, nullptr);
+        options_ = std::move(o);
+    }
 
     template <class F>
     log_receipt must(F&& f) {
@@ -200,14 +205,21 @@ private:
         return !ec;
     }
 
-    [[nodiscard]] std::uint32_t
-    choose(std::optional<std::string_view> key, const append_options& o, error_code& ec) {
+    [[nodiscard]] std::uint32_t choose(
+        std::optional<std::string_view> key,
+        const properties* p,
+        const append_options& o,
+        error_code& ec) {
         const std::uint32_t n = log_->partitions();
-        if (o.partition) {
-            if (*o.partition >= n) {
+        std::optional<std::uint64_t> said = o.partition;
+        if (!said && shared_->partitioner) {
+            said = shared_->partitioner(log_placement{key, p, n});
+        }
+        if (said) {
+            if (*said >= n) {
                 ec = errc::invalid_argument;
             }
-            return *o.partition;
+            return static_cast<std::uint32_t>(*said);
         }
         if (key) {
             return core::partition_of(*key, n);
@@ -241,7 +253,7 @@ private:
         }
         in.key = key;
         in.timestamp = o.timestamp;
-        const std::uint32_t where = choose(key, o, ec);
+        const std::uint32_t where = choose(key, in.props.get(), o, ec);
         if (ec) {
             return {};
         }
@@ -285,7 +297,7 @@ private:
         if (!check(o, ec)) {
             return {};
         }
-        const std::uint32_t where = choose(std::nullopt, o, ec);
+        const std::uint32_t where = choose(std::nullopt, nullptr, o, ec);
         if (ec) {
             return {};
         }

@@ -6,6 +6,7 @@
 #include <railmq/model/group_options.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/name.hpp>
+#include <railmq/model/properties.hpp>
 #include <railmq/model/time.hpp>
 
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,10 +34,11 @@ struct log_receipt {
 
 /// What one append asks for beside what it stores.
 struct append_options {
-    /// The partition to append to; none: by the key, or in turn where there is no key.
+    /// The partition to append to; none: as the producer's partitioner says, else by the key, or
+    /// in turn where there is no key.
     std::optional<std::uint32_t> partition{};
     /// Refused with `sequence_out_of_order` unless the record would get this offset: so of two who
-    /// have read the same state one gets to write. It needs a partition, or a key.
+    /// have read the same state one gets to write. It needs a partition, a key, or a partitioner.
     std::optional<std::uint64_t> expected_offset{};
     /// The record's time, on the broker's time line; none: that of the append. A log with
     /// `log_timestamps::append` does not look at it.
@@ -44,6 +47,22 @@ struct append_options {
     /// by itself, such as one that sends again what it has kept; none: the handle numbers.
     std::optional<std::int32_t> sequence{};
 };
+
+/// A record that is on its way into a log, as a partitioner sees it; good during the call.
+struct log_placement {
+    std::optional<std::string_view> key{}; ///< None: it has no key.
+    const properties* props = nullptr;     ///< Null: it was sent without.
+    std::uint32_t partitions = 1;          ///< How many the log has now.
+};
+
+/// Says which partition of a log a record goes to, from 0 on; nothing: where it would go without a
+/// partitioner. Called by each send that names no partition, on its thread and with no lock held,
+/// so by as many threads as send; once for a batch, which has no keys. It may call the broker.
+///
+/// A partition that there is not makes the send fail with `invalid_argument`; what it throws comes
+/// out of the send. Either way nothing was stored. An idempotent producer that sends again needs
+/// one that says the same again.
+using log_partitioner = std::function<std::optional<std::uint64_t>(const log_placement&)>;
 
 /// How a producer of a log sends.
 struct log_producer_options {
@@ -56,6 +75,9 @@ struct log_producer_options {
     std::optional<railmq::durability> durability{};
     /// The largest payload, in bytes: `errc::message_too_large` above it.
     std::size_t max_message_bytes = std::size_t{1} << 20;
+    /// Where records go whose send names no partition. Empty: by their key, as Kafka's clients
+    /// place it, or in turn.
+    log_partitioner partitioner{};
 };
 
 /// Where a reader of a log begins: `.start = railmq::log_start::at_offset(17)`. In a group it says
