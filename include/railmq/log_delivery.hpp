@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/detail/log_lane.hpp>
 #include <railmq/detail/log_reader.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/errc.hpp>
@@ -17,6 +18,11 @@
 #include <utility>
 
 namespace railmq {
+
+namespace detail {
+template <class T, class Runtime>
+struct log_delivery_access;
+} // namespace detail
 
 /// A record of a log, as one consumer was handed it. Read in place: the value is shared with all
 /// other readers, so it is const, and it stays while the delivery lives, whatever retention and
@@ -125,8 +131,7 @@ public:
     bool release() { return give_back(duration::zero(), false); }
 
 private:
-    template <class, class>
-    friend class basic_log_consumer;
+    friend struct detail::log_delivery_access<T, Runtime>;
 
     basic_log_delivery(std::shared_ptr<reader_type> r, lease_type&& l) noexcept
         : reader_{std::move(r)}
@@ -162,4 +167,16 @@ private:
     bool is_settled_ = true;
 };
 
+namespace detail {
+
+/// Makes deliveries, for who receives them.
+template <class T, class Runtime>
+struct log_delivery_access {
+    [[nodiscard]] static basic_log_delivery<T, Runtime>
+    make(std::shared_ptr<log_reader<Runtime>> r, log_lease<Runtime>&& l) noexcept {
+        return basic_log_delivery<T, Runtime>{std::move(r), std::move(l)};
+    }
+};
+
+} // namespace detail
 } // namespace railmq

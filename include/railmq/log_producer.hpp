@@ -3,6 +3,7 @@
 
 #include <railmq/core/log_record.hpp>
 #include <railmq/core/murmur2.hpp>
+#include <railmq/detail/log_async.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_line.hpp>
 #include <railmq/detail/wake_up_timer.hpp>
@@ -14,6 +15,8 @@
 #include <railmq/model/properties.hpp>
 #include <railmq/storage/log_entries.hpp>
 #include <railmq/storage/wire.hpp>
+
+#include <boost/asio/async_result.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -135,6 +138,39 @@ public:
         return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), o, ec); });
     }
 
+    /// Appends at once, in this call, and completes when the record is as safe as `durability`
+    /// says; a log has no limit that a send could wait for.
+    ///
+    /// Completion signature: `void(error_code, log_receipt)`.
+    /// Completes with the errors of `send`, never inside this call, on the handler's associated
+    /// executor or on the broker's. What the codec or the partitioner throws is `invalid_argument`.
+    /// Threads of the system's executor wait for the device. Cancellation: none; it stays appended.
+    template <class CompletionToken>
+    auto async_send(std::string_view key, T value, CompletionToken&& token) {
+        return begin_send(std::string{key}, std::move(value), {}, {}, token);
+    }
+    template <class CompletionToken>
+    auto async_send(std::string_view key, T value, append_options o, CompletionToken&& token) {
+        return begin_send(std::string{key}, std::move(value), {}, o, token);
+    }
+    template <class CompletionToken>
+    auto async_send(
+        std::string_view key, T value, properties p, append_options o, CompletionToken&& token) {
+        return begin_send(std::string{key}, std::move(value), std::move(p), o, token);
+    }
+    template <class CompletionToken>
+    auto async_send(T value, CompletionToken&& token) {
+        return begin_send({}, std::move(value), {}, {}, token);
+    }
+    template <class CompletionToken>
+    auto async_send(T value, append_options o, CompletionToken&& token) {
+        return begin_send({}, std::move(value), {}, o, token);
+    }
+    template <class CompletionToken>
+    auto async_send(T value, properties p, append_options o, CompletionToken&& token) {
+        return begin_send({}, std::move(value), std::move(p), o, token);
+    }
+
     /// Whether it refers to a log that takes records.
     [[nodiscard]] bool is_open() const noexcept {
         return log_ != nullptr && log_->closed() == errc{};
@@ -179,6 +215,38 @@ private:
         , shared_{std::make_shared<shared_part>()} {
         shared_->partitioner = std::exchange(o.partitioner, nullptr);
         options_ = std::move(o);
+    }
+
+    /// What it needs is copied: a token may begin later, as a coroutine's does.
+    template <class CompletionToken>
+    auto begin_send(
+        std::optional<std::string> key,
+        T value,
+        std::optional<properties> p,
+        append_options o,
+        CompletionToken& token) {
+        return boost::asio::async_initiate<CompletionToken, void(error_code, log_receipt)>(
+            [](auto handler,
+               basic_log_producer self,
+               std::optional<std::string> k,
+               T v,
+               std::optional<properties> props,
+               append_options how) {
+                auto log = self.log_;
+                detail::async_log_send_op<Runtime, decltype(handler)>::start(
+                    std::move(handler),
+                    std::move(log),
+                    self.durability_,
+                    [&](std::uint64_t& record, error_code& ec) {
+                        return self.put(k, &v, props ? &*props : nullptr, how, ec, &record);
+                    });
+            },
+            token,
+            *this,
+            std::move(key),
+            std::move(value),
+            std::move(p),
+            o);
     }
 
     template <class F>
@@ -235,7 +303,8 @@ private:
         T* value,
         properties* p,
         const append_options& o,
-        error_code& ec) {
+        error_code& ec,
+        std::uint64_t* unconfirmed = nullptr) {
         if (!check(o, ec)) {
             return {};
         }
@@ -268,7 +337,8 @@ private:
         if (value != nullptr) {
             in.take(*value);
         }
-        return append(std::span{static_cast<core::log_input*>(&in), 1}, where, o, encoded, ec);
+        return append(
+            std::span{static_cast<core::log_input*>(&in), 1}, where, o, encoded, ec, unconfirmed);
     }
 
     /// Appends the record as an entry of the journal, if there is one.
@@ -335,12 +405,15 @@ private:
         return append(in.records, where, o, encoded, ec);
     }
 
+    /// Waits until it is as safe as it has to be; not where `unconfirmed` is asked for, which
+    /// record of the journal that depends on.
     log_receipt append(
         std::span<core::log_input> records,
         std::uint32_t where,
         const append_options& o,
         std::span<const std::byte> encoded,
-        error_code& ec) {
+        error_code& ec,
+        std::uint64_t* unconfirmed = nullptr) {
         core::append_terms terms;
         terms.expected_offset = o.expected_offset;
         auto& line = *log_->line(where);
@@ -378,7 +451,9 @@ private:
             ec = r.failed;
             return {};
         }
-        if (kept.number != 0 && owner.confirm(kept.number, durability_, ec)) {
+        if (unconfirmed != nullptr) {
+            *unconfirmed = kept.number;
+        } else if (kept.number != 0 && owner.confirm(kept.number, durability_, ec)) {
             owner.template use_async_timer<detail::wake_up_timer<Runtime>>();
         }
         if (ec) {

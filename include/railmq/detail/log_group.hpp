@@ -319,7 +319,9 @@ private:
                 }
             }
         } tell{*this, unwritten}; // without the lock
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
+        woken_ = &woken;
         const time_point now = broker_->clock().now();
         if (coordinator_.next_deadline() <= now) {
             for (const member_type* m : members_) {
@@ -362,7 +364,7 @@ private:
     void wake(member_type& m, time_point now) noexcept {
         if (m.waiting != nullptr) {
             coordinator_.keep_alive(m.id, now); // until it says something itself
-            m.waiting->thread.spot.finish();
+            woken_->wake(*m.waiting);
             m.waiting = nullptr;
             --waiting_;
         }
@@ -419,6 +421,7 @@ private:
     core::group_offsets offsets_{};
     std::vector<member_type*> members_{};
     std::size_t waiting_ = 0;
+    woken_list<Runtime>* woken_ = nullptr; ///< Of the call that has the lock.
     bool is_deleted_ = false;
     std::optional<group_journal> kept_{};
     bool is_unwritten_ = false; ///< Something of it, and that was told.

@@ -8,7 +8,7 @@
 #include <railmq/core/partition.hpp>
 #include <railmq/core/payload_ops.hpp>
 #include <railmq/detail/line_journal.hpp>
-#include <railmq/detail/timekeepers.hpp>
+#include <railmq/detail/log_waiter.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_options.hpp>
 #include <railmq/model/time.hpp>
@@ -27,35 +27,6 @@
 #include <vector>
 
 namespace railmq::detail {
-
-/// A reader that waits for records, or for its group.
-template <class Runtime>
-struct log_waiter {
-    sleeper<Runtime> thread{};
-};
-
-/// Readers that wait for the same thing.
-///
-/// Thread safety: with the lock held of whatever they wait for.
-template <class Runtime>
-class log_wait_list {
-public:
-    /// Throws `std::bad_alloc`.
-    void add(log_waiter<Runtime>& w) { all_.push_back(&w); }
-    /// Does nothing when it was woken.
-    void remove(log_waiter<Runtime>& w) noexcept { std::erase(all_, &w); }
-    /// Wakes them with the lock held: a waiter that sees itself woken takes the lock before it
-    /// goes, so it is still there.
-    void wake_all() noexcept {
-        for (log_waiter<Runtime>* w : all_) {
-            w->thread.spot.finish();
-        }
-        all_.clear();
-    }
-
-private:
-    std::vector<log_waiter<Runtime>*> all_{};
-};
 
 template <class Runtime>
 class queue_core;
@@ -133,6 +104,7 @@ public:
         line_record& kept) {
         gone_type gone; // ended without the lock
         serve_later later;
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
         const time_point now = clock.now();
         if (has_no_use() && records_.records() == 0 && !terms.producer && !terms.expected_offset) {
@@ -157,7 +129,7 @@ public:
             }
         }
         if (r.failed == errc{} && !r.duplicate) {
-            waiting_.wake_all();
+            waiting_.wake_all(woken);
             later.swap(listeners_);
             if (!interest_.decides) {
                 keep_up(records.size(), now, gone, kept);
@@ -219,8 +191,9 @@ public:
         waiting_.remove(w);
     }
     void wake_all() noexcept {
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
-        waiting_.wake_all();
+        waiting_.wake_all(woken);
     }
 
     // Queues that are filled from here
