@@ -240,6 +240,15 @@ public:
         });
     }
 
+    // What members have given up
+
+    void count_dead_lettered() noexcept { dead_lettered_.fetch_add(1); }
+    void count_dropped() noexcept { dropped_.fetch_add(1); }
+    void count_refused() noexcept { refused_.fetch_add(1); }
+    [[nodiscard]] std::uint64_t dead_lettered() const noexcept { return dead_lettered_.load(); }
+    [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_.load(); }
+    [[nodiscard]] std::uint64_t refused() const noexcept { return refused_.load(); }
+
     // Opening and upkeep
 
     /// What another life has committed. Nobody else knows the group yet. Moments are the wall
@@ -421,6 +430,9 @@ private:
     core::group_offsets offsets_{};
     std::vector<member_type*> members_{};
     std::size_t waiting_ = 0;
+    typename Runtime::template atomic<std::uint64_t> dead_lettered_{0};
+    typename Runtime::template atomic<std::uint64_t> dropped_{0};
+    typename Runtime::template atomic<std::uint64_t> refused_{0};
     woken_list<Runtime>* woken_ = nullptr; ///< Of the call that has the lock.
     bool is_deleted_ = false;
     std::optional<group_journal> kept_{};

@@ -11,6 +11,7 @@
 #include <railmq/detail/log_receive.hpp>
 #include <railmq/detail/log_waiter.hpp>
 #include <railmq/detail/patience.hpp>
+#include <railmq/model/death.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/random.hpp>
@@ -24,11 +25,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace railmq::detail {
+
+struct dead_record; ///< In detail/log_dead_letters.hpp.
 
 /// What a consumer of a log and its deliveries share. It has a lane for each partition that it
 /// reads: a cursor, and what of it is in work.
@@ -68,6 +72,9 @@ public:
     /// there is not, `offset_out_of_range` where `start` is an offset that there is not.
     [[nodiscard]] errc open() {
         if (group_ != nullptr) {
+            if (const errc e = check_dead_letters(); e != errc{}) {
+                return e;
+            }
             return group_->join(member_, member_part(options_));
         }
         partition_numbers wanted = options_.partitions;
@@ -125,6 +132,7 @@ public:
                 ec = why;
                 return false;
             }
+            move_dead_letters();
             time_point again_at = never;
             errc failed{};
             std::uint64_t seen = 0;
@@ -307,24 +315,20 @@ public:
     bool give_back(const lease_type& d, std::optional<duration> wait, bool has_failed) {
         const time_point now = log_->broker().clock().now();
         woken_list<Runtime> woken;
-        std::lock_guard guard{mutex_};
+        std::unique_lock guard{mutex_};
         lane* const l = find(d.partition, d.epoch);
-        if (l == nullptr || (group_ != nullptr && !l->tracker.is_unacked(d.entry.offset))) {
-            return false;
-        }
-        auto at = std::lower_bound(
-            l->failures.begin(),
-            l->failures.end(),
-            d.entry.offset,
-            [](const failed_record& f, std::uint64_t offset) { return f.offset < offset; });
-        if (at == l->failures.end() || at->offset != d.entry.offset) {
-            at = l->failures.insert(at, failed_record{d.entry.offset});
-            failures_.fetch_add(1);
-        } else if (at->is_waiting) {
+        failed_record* const at = l == nullptr ? nullptr : note_failure(*l, d.entry.offset);
+        if (at == nullptr) {
             return false;
         }
         if (has_failed) {
             ++at->count;
+        }
+        if (has_failed && options_.max_attempts != 0 && at->count >= options_.max_attempts) {
+            set_dead(*at, death_reason::max_attempts, {});
+            guard.unlock();
+            move_dead_letter({d.partition, d.epoch, d.entry.offset});
+            return true;
         }
         at->wait = wait         ? *wait
                    : has_failed ? options_.retry_backoff.wait(at->count, at->wait, random_)
@@ -364,6 +368,21 @@ public:
         tell_due();
     }
 
+    /// It becomes a dead letter at once. False as above. Throws `std::bad_alloc`.
+    bool reject(const lease_type& d, std::string detail) {
+        {
+            std::lock_guard guard{mutex_};
+            lane* const l = find(d.partition, d.epoch);
+            failed_record* const at = l == nullptr ? nullptr : note_failure(*l, d.entry.offset);
+            if (at == nullptr) {
+                return false;
+            }
+            set_dead(*at, death_reason::rejected, std::move(detail));
+        }
+        move_dead_letter({d.partition, d.epoch, d.entry.offset});
+        return true;
+    }
+
 private:
     using lane = log_lane<Runtime>;
 
@@ -387,6 +406,45 @@ private:
             woken.wake(*waiter_);
         }
     }
+    /// That record has failed, or is about to be given up. Null: it was settled. With the lock
+    /// held.
+    [[nodiscard]] failed_record* note_failure(lane& l, std::uint64_t offset) {
+        if (group_ != nullptr && !l.tracker.is_unacked(offset)) {
+            return nullptr;
+        }
+        auto at = std::lower_bound(
+            l.failures.begin(),
+            l.failures.end(),
+            offset,
+            [](const failed_record& f, std::uint64_t o) { return f.offset < o; });
+        if (at == l.failures.end() || at->offset != offset) {
+            at = l.failures.insert(at, failed_record{offset});
+            failures_.fetch_add(1);
+        } else if (at->is_waiting) {
+            return nullptr;
+        }
+        return &*at;
+    }
+
+    // Dead letters, in detail/log_dead_letters.hpp
+
+    /// Which one, in which assignment of its partition.
+    struct dead_place {
+        std::uint32_t partition;
+        std::uint64_t epoch;
+        std::uint64_t offset;
+    };
+    /// Whether they have a place, where that is asked for: else `type_mismatch`, `invalid_argument`
+    /// or what making a queue reports.
+    [[nodiscard]] errc check_dead_letters();
+    /// With the lock held.
+    void set_dead(failed_record& f, death_reason reason, std::string detail) noexcept;
+    [[nodiscard]] errc bury(const dead_record& r);
+    /// With no lock held: moves one that is due, or puts it off.
+    void move_dead_letter(dead_place which) noexcept;
+    /// The same for all that are due, on the consumer's thread.
+    void move_dead_letters() noexcept;
+
     void tell_due() noexcept {
         if (due_ < told_) {
             told_ = due_;
@@ -397,6 +455,7 @@ private:
         for (const failed_record& f : l.failures) {
             failures_.fetch_sub(1);
             waiting_failures_.fetch_sub(f.is_waiting ? 1 : 0);
+            dead_.fetch_sub(f.is_dead ? 1 : 0);
         }
         l.failures.clear();
     }
@@ -690,10 +749,12 @@ private:
     typename Runtime::template atomic<std::uint64_t> changes_{0};
     typename Runtime::template atomic<std::uint64_t> failures_{0};
     typename Runtime::template atomic<std::uint64_t> waiting_failures_{0};
+    typename Runtime::template atomic<std::uint64_t> dead_{0};
     typename Runtime::template atomic<bool> is_acked_{false};
     const duration beat_;
 };
 
 } // namespace railmq::detail
 
+#include <railmq/detail/log_dead_letters.hpp>
 #include <railmq/detail/log_reading.hpp>

@@ -119,6 +119,11 @@ log_reader<Runtime>::give_again(lane& l, std::size_t max, Sink& sink, time_point
             ++f;
             continue;
         }
+        if (f->is_dead) { // whoever moves it, wakes who waits
+            again_at = f->is_moving ? again_at : std::min(again_at, f->due);
+            l.is_held = true;
+            return n;
+        }
         if (f->due > now) {
             again_at = std::min(again_at, f->due);
             l.is_held = true;
@@ -283,6 +288,7 @@ bool log_reader<Runtime>::look(receive_type& r) {
             r.result = why;
             return false;
         }
+        move_dead_letters();
         time_point again_at = never;
         errc failed{};
         std::uint64_t seen = 0;

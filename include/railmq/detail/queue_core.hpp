@@ -416,6 +416,12 @@ public:
         std::span<const std::byte> entries,
         effects_type& fx);
 
+    /// In detail/dead_letters.hpp. Takes a copy of a value that has died elsewhere, with `details`
+    /// for it. Errors: why it has no place, and then nothing has changed. Throws what copying
+    /// throws.
+    [[nodiscard]] errc
+    take_dead_letter(const void* value, std::unique_ptr<core::message_details> details);
+
     // The journal's upkeep, with the lock taken
 
     /// Writes again what the queue is, and which messages it has from that id on, at most `max`;

@@ -7,6 +7,7 @@
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/name.hpp>
 #include <railmq/model/properties.hpp>
+#include <railmq/model/queue_options.hpp>
 #include <railmq/model/time.hpp>
 
 #include <chrono>
@@ -140,6 +141,13 @@ struct log_consumer_options {
     partition_numbers partitions{};
     /// How long a record that has failed (`nack`) holds its partition before it comes again.
     backoff retry_backoff{exponential_backoff{}};
+    /// How often a member works on a record in all: the last failure makes it a dead letter, and
+    /// its partition goes on. 0: no limit, and a record that always fails holds its partition.
+    std::uint32_t max_attempts = 0;
+    /// Where a member sends records that it has rejected, or that have failed for the last time: a
+    /// log or a queue of the same broker and type; a queue is made when it is missing. Unset: the
+    /// broker's default, else the queue `<log>.<group>.dead`.
+    dead_letter_target dead_letter{};
 
     /// All members of a group have the same, and the same of the next three.
     railmq::assignor assignor = railmq::assignor::cooperative_sticky;
@@ -202,11 +210,22 @@ struct log_consumer_options {
                 errc::invalid_argument,
                 "callbacks and instance_id are for members of a group; group is empty"};
         }
+        if (o.max_attempts != 0 || !o.dead_letter.is_unset()) {
+            return {
+                errc::invalid_argument,
+                "max_attempts and dead_letter are for members of a group; group is empty"};
+        }
         return {};
     }
     if (failure f = validate_name(o.group)) {
         f.what = "group: " + f.what;
         return f;
+    }
+    if (!o.dead_letter.name().empty()) {
+        if (failure f = validate_name(o.dead_letter.name())) {
+            f.what = "dead_letter: " + f.what;
+            return f;
+        }
     }
     if (!o.partitions.empty()) {
         return {
