@@ -36,7 +36,8 @@ struct broker_stats {
     /// Of message blocks, and of payloads in durable queues that own memory.
     std::uint64_t memory_bytes = 0;
     std::uint64_t memory_limit = 0;
-    /// Exceptions that were contained: of observers, and of filters and copies in subscriptions.
+    /// Exceptions that were contained: of observers, of filters and copies in subscriptions, and of
+    /// rebalance callbacks in asynchronous receives.
     std::uint64_t observer_failures = 0;
     /// Records that could not be written to the journal; see `notices::unwritten`.
     std::uint64_t unwritten = 0;

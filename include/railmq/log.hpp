@@ -52,6 +52,19 @@ struct log_stats {
     friend bool operator==(const log_stats&, const log_stats&) = default;
 };
 
+/// What a group of a log is, and what its members have given up since the log was opened.
+struct log_group_stats {
+    std::size_t members = 0;
+    std::uint64_t generation = 0; ///< How many rebalances it has had.
+    std::uint64_t dead_lettered = 0;
+    std::uint64_t dropped =
+        0; ///< Given up and not kept: dead letters are discarded, or have no value.
+    /// How often a dead letter found no place; it is tried again.
+    std::uint64_t dead_letters_refused = 0;
+
+    friend bool operator==(const log_group_stats&, const log_group_stats&) = default;
+};
+
 /// A log that can be read again: records in partitions, each with an offset, that stay until
 /// retention or compaction removes them, whoever has read them.
 ///
@@ -98,13 +111,15 @@ public:
     /// Errors: `invalid_argument`.
     [[nodiscard]] producer_type producer(log_producer_options o = {}) const {
         require(validate(o));
-        return producer_type{shared_core(), o};
+        return producer_type{shared_core(), std::move(o)};
     }
 
     /// A reader, or a member of a group, which is made with its first member. Errors:
     /// `invalid_argument` (options; a partition that there is not), `invalid_name` (of the group),
     /// `offset_out_of_range` (`log_start::at_offset`, without a group); `options_mismatch` when the
-    /// group's options differ from those of its other members.
+    /// group's options differ from those of its other members; where `max_attempts` or
+    /// `dead_letter` is set, `type_mismatch` when the dead letters' queue or log has other values,
+    /// and `invalid_argument` when it is this log, or `T` cannot be copied.
     [[nodiscard]] consumer_type consumer(log_consumer_options o = {}) const {
         require(validate(o));
         const auto& log = shared_core();
@@ -217,6 +232,10 @@ public:
     /// How many rebalances it has had.
     [[nodiscard]] std::uint64_t generation(std::string_view group) const {
         return group_of(group)->generation();
+    }
+    [[nodiscard]] log_group_stats stats(std::string_view group) const {
+        const auto g = group_of(group);
+        return {g->size(), g->generation(), g->dead_lettered(), g->dropped(), g->refused()};
     }
     /// Sets where a group without members goes on in a partition. `in_use` while it has members,
     /// `offset_out_of_range` for an offset that the log does not have.

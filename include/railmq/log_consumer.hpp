@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/detail/log_async.hpp>
 #include <railmq/detail/log_reader.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/log_delivery.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/time.hpp>
+
+#include <boost/asio/async_result.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -41,10 +44,11 @@ namespace railmq {
 ///  - `fenced`: another member of this `instance_id` has taken over;
 ///  - `unknown_member`: somebody removed this one.
 ///
-/// Thread safety: one thread at a time. Deliveries may be settled anywhere.
+/// Thread safety: one thread or strand at a time. Deliveries may be settled anywhere.
 template <class T, class Runtime>
 class basic_log_consumer {
     using reader_type = detail::log_reader<Runtime>;
+    using access = detail::log_delivery_access<T, Runtime>;
 
 public:
     using value_type = T;
@@ -112,7 +116,7 @@ public:
             max,
             limit_for(timeout),
             [&](detail::log_lease<Runtime>&& l) {
-                out.push_back(delivery_type{keep, std::move(l)});
+                out.push_back(access::make(keep, std::move(l)));
             },
             ec);
         return out.size();
@@ -130,6 +134,43 @@ public:
         std::vector<delivery_type> out;
         receive_batch(out, max, timeout);
         return out;
+    }
+
+    /// Receives one record asynchronously. It takes part in rebalances as `receive` does; what a
+    /// rebalance callback throws is swallowed and counted, since there is nobody to throw to.
+    ///
+    /// Completion signature: `void(error_code, log_delivery)`.
+    /// Completes with a record, or with `closed`, `not_found` or what `receive` throws, and an
+    /// empty delivery; never inside this call. Runs on the handler's associated executor, or on the
+    /// broker's. There it also looks for records while it waits, so this executor is then the
+    /// consumer's thread: whoever else uses the consumer meanwhile has to be on it (one thread, or
+    /// a strand). Closing the consumer there completes it with `closed`.
+    /// Cancellation: terminal, partial and total: `operation_aborted`. When a record and a
+    /// cancellation meet, the handler gets the record, or it comes again.
+    /// Several may be outstanding; they are served in the order of their start.
+    template <class CompletionToken>
+    auto async_receive(CompletionToken&& token) {
+        return boost::asio::async_initiate<CompletionToken, void(error_code, delivery_type)>(
+            [](auto handler, std::shared_ptr<reader_type> r) {
+                detail::async_log_receive_op<T, Runtime, false, decltype(handler)>::start(
+                    std::move(handler), std::move(r), 1);
+            },
+            token,
+            reader_);
+    }
+    /// The same for as many as are there once there is one, at most `max`.
+    /// Completion signature: `void(error_code, std::vector<log_delivery>)`.
+    template <class CompletionToken>
+    auto async_receive_batch(std::size_t max, CompletionToken&& token) {
+        return boost::asio::
+            async_initiate<CompletionToken, void(error_code, std::vector<delivery_type>)>(
+                [](auto handler, std::shared_ptr<reader_type> r, std::size_t n) {
+                    detail::async_log_receive_op<T, Runtime, true, decltype(handler)>::start(
+                        std::move(handler), std::move(r), n);
+                },
+                token,
+                reader_,
+                max);
     }
 
     // Places
@@ -234,7 +275,7 @@ private:
             1,
             limit,
             [&](detail::log_lease<Runtime>&& l) {
-                out.emplace(delivery_type{std::move(keep), std::move(l)});
+                out.emplace(access::make(std::move(keep), std::move(l)));
             },
             ec);
         return out;

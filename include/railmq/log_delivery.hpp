@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <railmq/detail/log_lane.hpp>
 #include <railmq/detail/log_reader.hpp>
 #include <railmq/fwd.hpp>
 #include <railmq/model/errc.hpp>
@@ -8,22 +9,29 @@
 #include <railmq/model/time.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
 namespace railmq {
 
+namespace detail {
+template <class T, class Runtime>
+struct log_delivery_access;
+} // namespace detail
+
 /// A record of a log, as one consumer was handed it. Read in place: the value is shared with all
 /// other readers, so it is const, and it stays while the delivery lives, whatever retention and
 /// compaction do.
 ///
-/// Of a member of a group it is settled once, by `ack`, `nack` or `release`; what is not settled is
-/// never committed over. Destroyed unsettled it counts as `nack`. Once its partition has gone to
+/// Of a member of a group it is settled once: by `ack`, `nack`, `reject` or `release`; what is not
+/// is never committed over. Destroyed unsettled it counts as `nack`. Once its partition has gone to
 /// another member, or was sought in, settling does nothing any more and returns false.
 ///
 /// Without a group there is nothing to remember: `ack` says true and changes nothing, and an
@@ -113,22 +121,41 @@ public:
         return reader_ != nullptr && !std::exchange(is_settled_, true) && reader_->ack(lease_);
     }
     /// Failed: its consumer gets it again after the backoff, and until then nothing of its
-    /// partition, so that order is kept. That has no limit: who gives up looks at `failure_count`
-    /// and acknowledges. Returns whether this call settled it. Throws `std::bad_alloc`.
+    /// partition, so that order is kept. In a group with `max_attempts` the last failure makes it a
+    /// dead letter, as `reject` does. Returns whether this call settled it. Throws
+    /// `std::bad_alloc`.
     bool nack() { return give_back(std::nullopt, true); }
     /// The same after a time of your own.
     template <class Rep, class Period>
     bool nack(std::chrono::duration<Rep, Period> after) {
         return give_back(saturating_duration(after), true);
     }
+    /// Given up: a copy goes to where `log_consumer_options::dead_letter` says, in this call, with
+    /// `reason` in its history, and its partition goes on. It counts as acknowledged once the copy
+    /// is there. Where that has no place (a full queue, no memory, another type), it holds its
+    /// partition, is counted and noticed, and tried again by receives, after `retry_backoff`; when
+    /// this member goes before it was moved, another gets it. So it is never lost, and after a
+    /// crash there may be two copies. Returns whether this call settled it. Throws
+    /// `std::bad_alloc`; `invalid_argument` without a group.
+    bool reject(std::string reason = {}) requires std::copy_constructible<T> {
+        if (reader_ == nullptr || is_settled_) {
+            return false;
+        }
+        if (!reader_->has_group()) {
+            throw system_error(
+                make_error_code(errc::invalid_argument), "reject is for members of a group");
+        }
+        const bool done = reader_->reject(lease_, std::move(reason));
+        is_settled_ = true; // after the call, which may throw
+        return done;
+    }
     /// Not done, and not failed: it comes again at once.
     bool release() { return give_back(duration::zero(), false); }
 
 private:
-    template <class, class>
-    friend class basic_log_consumer;
     template <class>
     friend class basic_transaction;
+    friend struct detail::log_delivery_access<T, Runtime>;
 
     basic_log_delivery(std::shared_ptr<reader_type> r, lease_type&& l) noexcept
         : reader_{std::move(r)}
@@ -164,4 +191,16 @@ private:
     bool is_settled_ = true;
 };
 
+namespace detail {
+
+/// Makes deliveries, for who receives them.
+template <class T, class Runtime>
+struct log_delivery_access {
+    [[nodiscard]] static basic_log_delivery<T, Runtime>
+    make(std::shared_ptr<log_reader<Runtime>> r, log_lease<Runtime>&& l) noexcept {
+        return basic_log_delivery<T, Runtime>{std::move(r), std::move(l)};
+    }
+};
+
+} // namespace detail
 } // namespace railmq

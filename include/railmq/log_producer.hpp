@@ -3,6 +3,7 @@
 
 #include <railmq/core/log_record.hpp>
 #include <railmq/core/murmur2.hpp>
+#include <railmq/detail/log_async.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_line.hpp>
 #include <railmq/detail/log_numbering.hpp>
@@ -15,6 +16,8 @@
 #include <railmq/model/properties.hpp>
 #include <railmq/storage/log_entries.hpp>
 #include <railmq/storage/wire.hpp>
+
+#include <boost/asio/async_result.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -33,7 +36,8 @@
 namespace railmq {
 
 /// Appends to a log. A key always goes to the same partition (Kafka's murmur2), in which order is
-/// kept; a value without a key goes to the partitions in turn.
+/// kept; a value without a key goes to the partitions in turn. `append_options::partition` and
+/// `log_producer_options::partitioner` say it otherwise.
 ///
 /// With `log_producer_options::producer_id` it is idempotent: it numbers its records in each
 /// partition from 0 on, and a number that was stored before is not stored again, but reported as
@@ -45,14 +49,15 @@ namespace railmq {
 /// Every form has a twin that throws `system_error` instead of setting `ec`. Errors of all:
 ///  - `closed`; `not_found` when the log was deleted;
 ///  - `memory_limit`: the broker's. `message_too_large`: above `max_message_bytes`;
-///  - `invalid_argument`: no key, in a log that is compacted; no such partition; a delay or a time
-///    to live, which a log does not have; two different keys; a sequence without a producer;
+///  - `invalid_argument`: no key, in a log that is compacted; no such partition, whether the send
+///    or the partitioner names it; a delay or a time to live, which a log does not have; two
+///    different keys; a sequence without a producer;
 ///  - `sequence_out_of_order`: of an idempotent producer, or another end than `expected_offset`;
 ///  - `fenced`: a higher epoch of this producer has been seen;
 ///  - with a directory `no_space`, and `journal_failed`: of a send that was begun, this says that
 ///    its outcome is not known: it can be read now, and may be gone after a restart.
 /// After any other error nothing was stored, and a value that was moved in is lost. What the codec
-/// throws is passed on.
+/// or the partitioner throws is passed on.
 ///
 /// Thread safety: safe. Copies are the same producer. Cost of a send: one lock, one move of the
 /// value, no allocation for most records; with a directory also the encoding, without the lock, and
@@ -134,6 +139,39 @@ public:
         return must([&](error_code& ec) { return send_batch(std::forward<Range>(range), o, ec); });
     }
 
+    /// Appends at once, in this call, and completes when the record is as safe as `durability`
+    /// says; a log has no limit that a send could wait for.
+    ///
+    /// Completion signature: `void(error_code, log_receipt)`.
+    /// Completes with the errors of `send`, never inside this call, on the handler's associated
+    /// executor or on the broker's. What the codec or the partitioner throws is `invalid_argument`.
+    /// Threads of the system's executor wait for the device. Cancellation: none; it stays appended.
+    template <class CompletionToken>
+    auto async_send(std::string_view key, T value, CompletionToken&& token) {
+        return begin_send(std::string{key}, std::move(value), {}, {}, token);
+    }
+    template <class CompletionToken>
+    auto async_send(std::string_view key, T value, append_options o, CompletionToken&& token) {
+        return begin_send(std::string{key}, std::move(value), {}, o, token);
+    }
+    template <class CompletionToken>
+    auto async_send(
+        std::string_view key, T value, properties p, append_options o, CompletionToken&& token) {
+        return begin_send(std::string{key}, std::move(value), std::move(p), o, token);
+    }
+    template <class CompletionToken>
+    auto async_send(T value, CompletionToken&& token) {
+        return begin_send({}, std::move(value), {}, {}, token);
+    }
+    template <class CompletionToken>
+    auto async_send(T value, append_options o, CompletionToken&& token) {
+        return begin_send({}, std::move(value), {}, o, token);
+    }
+    template <class CompletionToken>
+    auto async_send(T value, properties p, append_options o, CompletionToken&& token) {
+        return begin_send({}, std::move(value), std::move(p), o, token);
+    }
+
     /// Whether it refers to a log that takes records.
     [[nodiscard]] bool is_open() const noexcept {
         return log_ != nullptr && log_->closed() == errc{};
@@ -151,6 +189,11 @@ private:
     template <class>
     friend class basic_transaction;
 
+    /// What copies share with each other.
+    struct shared_part : detail::log_numbering<Runtime> {
+        log_partitioner partitioner{};
+    };
+
     /// A value on its way, or what a failed append has left of it.
     struct input : core::log_input {
         input() = default;
@@ -167,9 +210,43 @@ private:
 
     basic_log_producer(std::shared_ptr<log_type> log, log_producer_options o)
         : log_{std::move(log)}
-        , options_{o}
         , durability_{o.durability.value_or(log_->broker().options().durability)}
-        , shared_{std::make_shared<detail::log_numbering<Runtime>>()} {}
+        , shared_{std::make_shared<shared_part>()} {
+        shared_->partitioner = std::exchange(o.partitioner, nullptr);
+        options_ = std::move(o);
+    }
+
+    /// What it needs is copied: a token may begin later, as a coroutine's does.
+    template <class CompletionToken>
+    auto begin_send(
+        std::optional<std::string> key,
+        T value,
+        std::optional<properties> p,
+        append_options o,
+        CompletionToken& token) {
+        return boost::asio::async_initiate<CompletionToken, void(error_code, log_receipt)>(
+            [](auto handler,
+               basic_log_producer self,
+               std::optional<std::string> k,
+               T v,
+               std::optional<properties> props,
+               append_options how) {
+                auto log = self.log_;
+                detail::async_log_send_op<Runtime, decltype(handler)>::start(
+                    std::move(handler),
+                    std::move(log),
+                    self.durability_,
+                    [&](std::uint64_t& record, error_code& ec) {
+                        return self.put(k, &v, props ? &*props : nullptr, how, ec, &record);
+                    });
+            },
+            token,
+            *this,
+            std::move(key),
+            std::move(value),
+            std::move(p),
+            o);
+    }
 
     template <class F>
     log_receipt must(F&& f) {
@@ -195,14 +272,21 @@ private:
         return !ec;
     }
 
-    [[nodiscard]] std::uint32_t
-    choose(std::optional<std::string_view> key, const append_options& o, error_code& ec) {
+    [[nodiscard]] std::uint32_t choose(
+        std::optional<std::string_view> key,
+        const properties* p,
+        const append_options& o,
+        error_code& ec) {
         const std::uint32_t n = log_->partitions();
-        if (o.partition) {
-            if (*o.partition >= n) {
+        std::optional<std::uint64_t> said = o.partition;
+        if (!said && shared_->partitioner) {
+            said = shared_->partitioner(log_placement{key, p, n});
+        }
+        if (said) {
+            if (*said >= n) {
                 ec = errc::invalid_argument;
             }
-            return *o.partition;
+            return static_cast<std::uint32_t>(*said);
         }
         if (key) {
             return core::partition_of(*key, n);
@@ -237,7 +321,7 @@ private:
         }
         in.key = key;
         in.timestamp = o.timestamp;
-        const std::uint32_t where = choose(key, o, ec);
+        const std::uint32_t where = choose(key, in.props.get(), o, ec);
         if (!ec && value != nullptr && payload_size<T>::of(*value) > options_.max_message_bytes) {
             ec = errc::message_too_large;
         }
@@ -249,7 +333,8 @@ private:
         T* value,
         properties* p,
         const append_options& o,
-        error_code& ec) {
+        error_code& ec,
+        std::uint64_t* unconfirmed = nullptr) {
         input in;
         const std::uint32_t where = address(in, key, value, p, o, ec);
         if (ec) {
@@ -260,7 +345,8 @@ private:
         if (value != nullptr) {
             in.take(*value);
         }
-        return append(std::span{static_cast<core::log_input*>(&in), 1}, where, o, encoded, ec);
+        return append(
+            std::span{static_cast<core::log_input*>(&in), 1}, where, o, encoded, ec, unconfirmed);
     }
 
     /// Appends the record as an entry of the journal, if there is one.
@@ -289,7 +375,7 @@ private:
         if (!check(o, ec)) {
             return {};
         }
-        const std::uint32_t where = choose(std::nullopt, o, ec);
+        const std::uint32_t where = choose(std::nullopt, nullptr, o, ec);
         if (ec) {
             return {};
         }
@@ -327,12 +413,15 @@ private:
         return append(in.records, where, o, encoded, ec);
     }
 
+    /// Waits until it is as safe as it has to be; not where `unconfirmed` is asked for, which
+    /// record of the journal that depends on.
     log_receipt append(
         std::span<core::log_input> records,
         std::uint32_t where,
         const append_options& o,
         std::span<const std::byte> encoded,
-        error_code& ec) {
+        error_code& ec,
+        std::uint64_t* unconfirmed = nullptr) {
         core::append_terms terms;
         terms.expected_offset = o.expected_offset;
         auto& line = *log_->line(where);
@@ -366,7 +455,9 @@ private:
             ec = r.failed;
             return {};
         }
-        if (kept.number != 0 && owner.confirm(kept.number, durability_, ec)) {
+        if (unconfirmed != nullptr) {
+            *unconfirmed = kept.number;
+        } else if (kept.number != 0 && owner.confirm(kept.number, durability_, ec)) {
             owner.template use_async_timer<detail::wake_up_timer<Runtime>>();
         }
         if (ec) {
@@ -382,7 +473,7 @@ private:
     std::shared_ptr<log_type> log_{};
     log_producer_options options_{};
     railmq::durability durability_{};
-    std::shared_ptr<detail::log_numbering<Runtime>> shared_{};
+    std::shared_ptr<shared_part> shared_{};
 };
 
 } // namespace railmq

@@ -78,7 +78,7 @@ public:
     /// `invalid_argument`.
     [[nodiscard]] producer_type producer(log_producer_options o = {}) const {
         require(validate(o));
-        return producer_type{shared_core(), o};
+        return producer_type{shared_core(), std::move(o)};
     }
 
     /// The subscription of that name, a queue that takes what is sent from now on (or what

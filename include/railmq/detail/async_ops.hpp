@@ -2,170 +2,41 @@
 #pragma once
 
 #include <railmq/delivery.hpp>
+#include <railmq/detail/async_op.hpp>
 #include <railmq/detail/queue_core.hpp>
-#include <railmq/detail/wake_up_timer.hpp>
 #include <railmq/model/codec.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/receipt.hpp>
 
-#include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/append.hpp>
-#include <boost/asio/associated_allocator.hpp>
-#include <boost/asio/associated_cancellation_slot.hpp>
-#include <boost/asio/associated_executor.hpp>
-#include <boost/asio/bind_executor.hpp>
-#include <boost/asio/cancellation_type.hpp>
-#include <boost/asio/error.hpp>
-#include <boost/asio/execution/outstanding_work.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/prefer.hpp>
-#include <boost/asio/system_executor.hpp>
-
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <type_traits>
+#include <new>
 #include <utility>
 #include <vector>
 
 namespace railmq::detail {
 
-/// What every asynchronous operation of ours does: it lives in memory from the handler's
-/// allocator, keeps its executor busy, answers cancellation, and completes on the handler's
-/// executor, never inside the initiating call, after its own memory is free.
-///
-/// `Derived` has `bool unlink()`, called with the queue's lock held, which takes the operation out
-/// of the queue and says whether it was still there; and `deliver(handler, ec)`, which calls it.
+/// An asynchronous operation that waits in a queue. `Derived` has `bool unlink(machine)`, called
+/// with the queue's lock held, which takes it out and says whether it was still there.
 template <class Derived, class Runtime, class Handler>
-class async_op {
+class async_queue_op : public async_op<Derived, queue_core<Runtime>, Runtime, Handler> {
 public:
-    using queue_type = queue_core<Runtime>;
-    using executor_type = boost::asio::associated_executor_t<Handler, boost::asio::any_io_executor>;
-    using allocator_type = typename std::allocator_traits<
-        boost::asio::associated_allocator_t<Handler>>::template rebind_alloc<Derived>;
+    using async_op<Derived, queue_core<Runtime>, Runtime, Handler>::async_op;
 
-    async_op(Handler handler, std::shared_ptr<queue_type> q)
-        : handler_{std::move(handler)}
-        , queue_{std::move(q)}
-        , executor_{boost::asio::get_associated_executor(
-              handler_, queue_ ? queue_->broker().async_executor() : default_async_executor())}
-        , work_{boost::asio::prefer(executor_, boost::asio::execution::outstanding_work.tracked)} {}
-    async_op(const async_op&) = delete;
-    async_op& operator=(const async_op&) = delete;
-
-    template <class... Args>
-    static Derived* make(Handler handler, Args&&... args) {
-        allocator_type allocator{boost::asio::get_associated_allocator(handler)};
-        Derived* raw = std::allocator_traits<allocator_type>::allocate(allocator, 1);
-        try {
-            return ::new (static_cast<void*>(raw))
-                Derived(std::move(handler), std::forward<Args>(args)...);
-        } catch (...) {
-            std::allocator_traits<allocator_type>::deallocate(allocator, raw, 1);
-            throw;
-        }
+    [[nodiscard]] bool withdraw() {
+        return this->owner_->locked(
+            [this](auto& m, time_point, auto&) { return static_cast<Derived&>(*this).unlink(m); });
     }
-
-    /// Connects cancellation. The slot is emptied on the handler's executor, where the one who
-    /// cancels must be as well, so the operation is alive whenever this is called.
-    void connect() {
-        auto slot = boost::asio::get_associated_cancellation_slot(handler_);
-        if (slot.is_connected()) {
-            slot.assign([this](boost::asio::cancellation_type type) {
-                if (type != boost::asio::cancellation_type::none) {
-                    self().cancel();
-                }
-            });
-        }
-    }
-
-    void cancel() {
-        const auto keep = queue_;
-        const bool was_waiting =
-            keep->locked([this](auto& m, time_point, auto&) { return self().unlink(m); });
-        if (was_waiting) {
-            result_ = boost::asio::error::operation_aborted;
-            complete();
-        }
-    }
-
-    /// Posts the completion. Called once, by whoever took the operation out of the queue.
-    void complete() noexcept {
-        if (std::exchange(uses_timer_, false)) {
-            queue_->broker().leave_async_timer();
-        }
-        auto executor = executor_;
-        boost::asio::post(executor, boost::asio::bind_executor(executor, completion{&self()}));
-    }
-
-protected:
-    /// Lets deadlines pass while this operation waits.
-    void use_timer() {
-        uses_timer_ = true;
-        queue_->broker().template use_async_timer<wake_up_timer<Runtime>>();
-    }
-    void set_result(error_code ec) noexcept { result_ = ec; }
-
-    Handler handler_;
-    std::shared_ptr<queue_type> queue_;
-    executor_type executor_;
-
-private:
-    /// Owns the operation on its way to the executor. Destroyed uncalled, as when a context ends
-    /// with work in it, it lets go of everything, and what was received goes back.
-    class completion {
-    public:
-        explicit completion(Derived* op) noexcept
-            : op_{op} {}
-        completion(completion&& other) noexcept
-            : op_{std::exchange(other.op_, nullptr)} {}
-        completion& operator=(completion&&) = delete;
-        ~completion() {
-            if (op_ != nullptr) {
-                destroy(op_);
-            }
-        }
-        void operator()() { run(std::exchange(op_, nullptr)); }
-
-    private:
-        Derived* op_;
-    };
-
-    [[nodiscard]] Derived& self() noexcept { return static_cast<Derived&>(*this); }
-
-    static void run(Derived* op) {
-        auto slot = boost::asio::get_associated_cancellation_slot(op->handler_);
-        if (slot.is_connected()) {
-            slot.clear();
-        }
-        [[maybe_unused]] auto work = op->work_;
-        auto result = op->take_result();
-        const error_code ec = op->result_;
-        Handler handler{std::move(op->handler_)};
-        destroy_with(op, handler); // the memory is free before the handler runs
-        std::move(handler)(ec, std::move(result));
-    }
-    static void destroy(Derived* op) {
-        Handler handler{std::move(op->handler_)};
-        destroy_with(op, handler);
-    }
-    static void destroy_with(Derived* op, Handler& handler) {
-        allocator_type allocator{boost::asio::get_associated_allocator(handler)};
-        std::destroy_at(op);
-        std::allocator_traits<allocator_type>::deallocate(allocator, op, 1);
-    }
-
-    using work_type = std::decay_t<decltype(boost::asio::prefer(
-        std::declval<executor_type&>(), boost::asio::execution::outstanding_work.tracked))>;
-    error_code result_{};
-    bool uses_timer_ = false;
-    work_type work_;
 };
 
 /// A receive of one message.
 template <class T, class Runtime, class Handler>
-class async_receive_op : public async_op<async_receive_op<T, Runtime, Handler>, Runtime, Handler>,
-                         public core::receive_waiter<Runtime> {
-    using base = async_op<async_receive_op, Runtime, Handler>;
+class async_receive_op
+    : public async_queue_op<async_receive_op<T, Runtime, Handler>, Runtime, Handler>,
+      public core::receive_waiter<Runtime> {
+    using base = async_queue_op<async_receive_op, Runtime, Handler>;
     using state_type = consumer_state<Runtime>;
 
 public:
@@ -194,7 +65,7 @@ public:
             return;
         }
         op->connect();
-        const auto keep = op->queue_;
+        const auto keep = op->owner_;
         op->use_timer();
         enum class step : std::uint8_t { done, waits, again };
         std::uint64_t record = 0;
@@ -244,9 +115,9 @@ private:
 /// A receive of as many messages as are there, at most `max`, once there is one.
 template <class T, class Runtime, class Handler>
 class async_receive_batch_op
-    : public async_op<async_receive_batch_op<T, Runtime, Handler>, Runtime, Handler>,
+    : public async_queue_op<async_receive_batch_op<T, Runtime, Handler>, Runtime, Handler>,
       public core::receive_waiter<Runtime> {
-    using base = async_op<async_receive_batch_op, Runtime, Handler>;
+    using base = async_queue_op<async_receive_batch_op, Runtime, Handler>;
     using state_type = consumer_state<Runtime>;
     using delivery_type = basic_delivery<T, Runtime>;
 
@@ -279,7 +150,7 @@ public:
             return;
         }
         op->connect();
-        const auto keep = op->queue_;
+        const auto keep = op->owner_;
         op->use_timer();
         enum class step : std::uint8_t { done, waits, again };
         std::uint64_t record = 0;
@@ -337,9 +208,9 @@ private:
 
 /// A send that waits for room.
 template <class T, class Runtime, class Handler>
-class async_send_op : public async_op<async_send_op<T, Runtime, Handler>, Runtime, Handler>,
+class async_send_op : public async_queue_op<async_send_op<T, Runtime, Handler>, Runtime, Handler>,
                       public core::send_waiter {
-    using base = async_op<async_send_op, Runtime, Handler>;
+    using base = async_queue_op<async_send_op, Runtime, Handler>;
 
 public:
     async_send_op(
@@ -384,7 +255,7 @@ public:
             return;
         }
         op->connect();
-        const auto keep = op->queue_;
+        const auto keep = op->owner_;
         op->use_timer();
         const bool done = keep->locked_and_current([&](auto& m, time_point now, auto& fx) {
             if (const errc why = m.is_closed() ? errc{} : keep->check_room(op->bytes_.size());
@@ -426,7 +297,7 @@ private:
     /// nobody to throw to.
     [[nodiscard]] error_code encode() noexcept {
         if constexpr (encodable<T>) {
-            if (this->queue_->is_kept()) {
+            if (this->owner_->is_kept()) {
                 try {
                     codec<T>::encode(*std::launder(reinterpret_cast<T*>(space_)), bytes_);
                 } catch (...) {
@@ -437,28 +308,12 @@ private:
         }
         return {};
     }
-    /// Completes when the message is as safe as it has to be. Waiting for a device blocks a thread:
-    /// one of the system's, never one of the handler's.
+    /// Completes when the message is as safe as it has to be.
     void confirm_and_complete() {
-        if (holds_ || !this->queue_->is_kept()) {
+        if (holds_ || !this->owner_->is_kept()) {
             base::complete();
-            return;
-        }
-        const auto confirm = [this] {
-            auto& owner = this->queue_->broker();
-            error_code ec;
-            if (owner.confirm(this->core::waiter::record, wanted_, ec)) {
-                owner.template use_async_timer<wake_up_timer<Runtime>>();
-            }
-            if (ec) {
-                this->set_result(ec);
-            }
-            base::complete();
-        };
-        if (Runtime::concurrent && wanted_.level() == durability_level::synced) {
-            boost::asio::post(boost::asio::system_executor{}, confirm);
         } else {
-            confirm();
+            base::confirm_and_complete(this->core::waiter::record, wanted_);
         }
     }
 

@@ -4,6 +4,7 @@
 #include <railmq/core/message_details.hpp>
 #include <railmq/detail/broker_core.hpp>
 #include <railmq/detail/queue_core.hpp>
+#include <railmq/detail/raw_value.hpp>
 #include <railmq/model/death.hpp>
 
 #include <algorithm>
@@ -158,6 +159,30 @@ bool queue_core<Runtime>::move_one_death(
         target->finish(target_fx);
     }
     return moved;
+}
+
+template <class Runtime>
+errc queue_core<Runtime>::take_dead_letter(
+    const void* value, std::unique_ptr<core::message_details> details) {
+    const auto& ops = machine_.store().ops();
+    raw_value copy{ops};
+    copy.copy_of(value); // user code: without the lock
+    std::vector<std::byte> encoded;
+    if (is_kept()) {
+        ops.encode(copy.get(), encoded);
+    }
+    // One that could not be kept is refused beforehand: it has another place, and stays there.
+    if (const errc e = check_room(encoded.size()); e != errc{}) {
+        return e;
+    }
+    return locked_and_current([&](machine_type& m, time_point now, effects_type& fx) {
+        fx.encoded = encoded;
+        const errc e = m.adopt(copy.get(), details, now, fx);
+        if (e == errc{}) {
+            copy.was_moved();
+        }
+        return e;
+    });
 }
 
 template <class Runtime>

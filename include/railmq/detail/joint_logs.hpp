@@ -209,7 +209,7 @@ public:
     void finish(errc unwritten) noexcept {
         for (const auto& s : settlements_) {
             const auto& log = s->reader().log();
-            if (const errc why = s->take_unwritten(); why != errc{}) {
+            if (const errc why = s->finish(); why != errc{}) {
                 log.broker().tell_unwritten(log.name(), why);
             }
         }

@@ -395,4 +395,36 @@ void broker_core<Runtime>::remove_unopened(std::string_view name, error_code& ec
     unopened_.erase(it);
 }
 
+template <class Runtime>
+void broker_core<Runtime>::delete_queue(std::string_view name, bool force, error_code& ec) {
+    ec = {};
+    const auto q = find(name);
+    if (q == nullptr) {
+        remove_unopened(name, ec);
+        return;
+    }
+    const bool refused = q->locked_and_current([&](auto& m, time_point now, auto& fx) {
+        if (!force && m.held_count() != 0) {
+            return true;
+        }
+        m.close_queue(errc::not_found, true, now, fx);
+        return false;
+    });
+    if (refused) {
+        ec = errc::would_block;
+        return;
+    }
+    (void)remove(name);
+    forget_bindings(*q);
+    if (q->is_kept()) {
+        q->locked([&](auto&, time_point, auto&) {
+            write_deleted(q->kept().number(), ec);
+            if (!ec) {
+                q->kept().forget();
+            }
+        });
+    }
+    q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
+}
+
 } // namespace railmq::detail

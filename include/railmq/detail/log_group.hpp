@@ -174,15 +174,16 @@ public:
 
     /// Commits in the name of a member, whose reader's lock may be held; each has a result of its
     /// own. Errors: `unknown_member`, `fenced`, `rebalance_in_progress`. `unwritten` is for
-    /// `broker_logs::tell_unwritten`, with no lock held.
+    /// `broker_logs::tell_unwritten`, with no lock held, and `woken` ends without one.
     errc commit(
         member_type& m,
         std::span<const core::offset_commit> what,
         std::span<errc> results,
         core::rewinding back,
-        errc& unwritten) {
+        errc& unwritten,
+        woken_list<Runtime>& woken) {
         std::lock_guard guard{mutex_};
-        return with_lock(unwritten, [&](time_point now, core::group_decision_list& out) {
+        return with_lock(unwritten, woken, [&](time_point now, core::group_decision_list& out) {
             note_changed(what);
             return offsets_.commit(coordinator_, m.id, m.generation, what, results, back, now, out);
         });
@@ -200,9 +201,9 @@ public:
     /// Does it, if all of it can be done: errors as of `commit`, and what
     /// `core::group_offsets::judge` says of any part. Throws `std::bad_alloc`; nothing has changed
     /// then.
-    [[nodiscard]] errc begin_commit(member_type& m, joint_commit& c) {
+    [[nodiscard]] errc begin_commit(member_type& m, joint_commit& c, woken_list<Runtime>& woken) {
         // What is due comes first, and what could not be written before.
-        with_lock(c.unwritten, [](time_point, core::group_decision_list&) { return 0; });
+        with_lock(c.unwritten, woken, [](time_point, core::group_decision_list&) { return 0; });
         const time_point now = broker_->clock().now();
         core::group_decision_list out;
         const errc admitted = coordinator_.admit_commit(m.id, m.generation, now, out);
@@ -316,6 +317,15 @@ public:
         });
     }
 
+    // What members have given up
+
+    void count_dead_lettered() noexcept { dead_lettered_.fetch_add(1); }
+    void count_dropped() noexcept { dropped_.fetch_add(1); }
+    void count_refused() noexcept { refused_.fetch_add(1); }
+    [[nodiscard]] std::uint64_t dead_lettered() const noexcept { return dead_lettered_.load(); }
+    [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_.load(); }
+    [[nodiscard]] std::uint64_t refused() const noexcept { return refused_.load(); }
+
     // Opening and upkeep
 
     /// What another life has committed. Nobody else knows the group yet. Moments are the wall
@@ -394,13 +404,16 @@ private:
                 }
             }
         } tell{*this, unwritten}; // without the lock
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
-        return with_lock(unwritten, std::forward<F>(f));
+        return with_lock(unwritten, woken, std::forward<F>(f));
     }
-    /// The same with the lock held. `unwritten`: why something could not be, if nobody knows yet.
+    /// The same with the lock held. `unwritten`: why something could not be, if nobody knows yet;
+    /// `woken` ends without the lock.
     template <class F>
-    auto with_lock(errc& unwritten, F&& f) {
+    auto with_lock(errc& unwritten, woken_list<Runtime>& woken, F&& f) {
         core::group_decision_list out;
+        woken_ = &woken;
         const time_point now = broker_->clock().now();
         if (coordinator_.next_deadline() <= now) {
             for (const member_type* m : members_) {
@@ -444,7 +457,7 @@ private:
     void wake(member_type& m, time_point now) noexcept {
         if (m.waiting != nullptr) {
             coordinator_.keep_alive(m.id, now); // until it says something itself
-            m.waiting->thread.spot.finish();
+            woken_->wake(*m.waiting);
             m.waiting = nullptr;
             --waiting_;
         }
@@ -501,6 +514,10 @@ private:
     core::group_offsets offsets_{};
     std::vector<member_type*> members_{};
     std::size_t waiting_ = 0;
+    typename Runtime::template atomic<std::uint64_t> dead_lettered_{0};
+    typename Runtime::template atomic<std::uint64_t> dropped_{0};
+    typename Runtime::template atomic<std::uint64_t> refused_{0};
+    woken_list<Runtime>* woken_ = nullptr; ///< Of the call that has the lock.
     bool is_deleted_ = false;
     std::optional<group_journal> kept_{};
     bool is_unwritten_ = false; ///< Something of it, and that was told.

@@ -5,10 +5,12 @@
 #include <railmq/core/log_cursor.hpp>
 #include <railmq/core/log_segment.hpp>
 #include <railmq/detail/log_line.hpp>
+#include <railmq/model/death.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/time.hpp>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace railmq::detail {
@@ -30,6 +32,12 @@ struct failed_record {
     bool is_waiting = false; ///< To be handed out again; else it is in work again.
     duration wait{0};
     time_point due{};
+    // It is a dead letter, and holds its partition until it has found a place.
+    bool is_dead = false;
+    bool is_moving = false; ///< Somebody is at it, without a lock.
+    death_reason reason = death_reason::rejected;
+    std::uint32_t refusals = 0;
+    std::string detail{};
 };
 
 /// One partition of a reader: where it reads, and what of it is in work.

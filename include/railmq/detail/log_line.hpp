@@ -8,7 +8,7 @@
 #include <railmq/core/partition.hpp>
 #include <railmq/core/payload_ops.hpp>
 #include <railmq/detail/line_journal.hpp>
-#include <railmq/detail/timekeepers.hpp>
+#include <railmq/detail/log_waiter.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_options.hpp>
 #include <railmq/model/time.hpp>
@@ -27,35 +27,6 @@
 #include <vector>
 
 namespace railmq::detail {
-
-/// A reader that waits for records, or for its group.
-template <class Runtime>
-struct log_waiter {
-    sleeper<Runtime> thread{};
-};
-
-/// Readers that wait for the same thing.
-///
-/// Thread safety: with the lock held of whatever they wait for.
-template <class Runtime>
-class log_wait_list {
-public:
-    /// Throws `std::bad_alloc`.
-    void add(log_waiter<Runtime>& w) { all_.push_back(&w); }
-    /// Does nothing when it was woken.
-    void remove(log_waiter<Runtime>& w) noexcept { std::erase(all_, &w); }
-    /// Wakes them with the lock held: a waiter that sees itself woken takes the lock before it
-    /// goes, so it is still there.
-    void wake_all() noexcept {
-        for (log_waiter<Runtime>* w : all_) {
-            w->thread.spot.finish();
-        }
-        all_.clear();
-    }
-
-private:
-    std::vector<log_waiter<Runtime>*> all_{};
-};
 
 template <class Runtime>
 class queue_core;
@@ -152,6 +123,7 @@ public:
     struct append_effects {
         gone_type gone{};
         serve_later later{};
+        woken_list<Runtime> woken{};
         line_record kept{};
     };
 
@@ -314,8 +286,9 @@ public:
         waiting_.remove(w);
     }
     void wake_all() noexcept {
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
-        waiting_.wake_all();
+        waiting_.wake_all(woken);
     }
 
     // Queues that are filled from here
@@ -422,7 +395,7 @@ private:
         }
     }
     void after_append(std::size_t count, time_point now, append_effects& fx) noexcept {
-        waiting_.wake_all();
+        waiting_.wake_all(fx.woken);
         fx.later.swap(listeners_);
         if (!interest_.decides) {
             keep_up(count, now, fx.gone, fx.kept);

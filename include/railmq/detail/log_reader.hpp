@@ -3,11 +3,15 @@
 
 #include <railmq/core/group_decisions.hpp>
 #include <railmq/core/log_cursor.hpp>
+#include <railmq/detail/due_source.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_group.hpp>
 #include <railmq/detail/log_lane.hpp>
 #include <railmq/detail/log_line.hpp>
+#include <railmq/detail/log_receive.hpp>
+#include <railmq/detail/log_waiter.hpp>
 #include <railmq/detail/patience.hpp>
+#include <railmq/model/death.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/random.hpp>
@@ -16,10 +20,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -28,38 +34,50 @@ namespace railmq::detail {
 
 template <class Runtime>
 class log_settlement;
+struct dead_record; ///< In detail/log_dead_letters.hpp.
 
 /// What a consumer of a log and its deliveries share. It has a lane for each partition that it
 /// reads: a cursor, and what of it is in work.
 ///
 /// Threads: receives, seeks and the rest are the consumer's thread's, which alone changes the list
 /// of lanes; deliveries are settled by any thread, under the reader's lock. Without a group, and
-/// while nothing has failed, a receive takes no lock.
+/// while nothing has failed, a receive takes no lock. Asynchronous receives look on their executor,
+/// which then counts as the consumer's thread.
 ///
-/// Lock order: this lock, then the group's, a partition's, or a parking spot's.
+/// Lock order: this lock, then the group's, a partition's, the deadline list's, or a parking
+/// spot's.
 template <class Runtime>
-class log_reader : public std::enable_shared_from_this<log_reader<Runtime>> {
+class log_reader final : public due_source,
+                         public std::enable_shared_from_this<log_reader<Runtime>> {
 public:
     using log_type = log_core<Runtime>;
     using group_type = log_group<Runtime>;
     using lease_type = log_lease<Runtime>;
     using lane = log_lane<Runtime>;
+    using receive_type = log_receive<Runtime>;
 
     log_reader(
         std::shared_ptr<log_type> log, std::shared_ptr<group_type> group, log_consumer_options o)
         : log_{std::move(log)}
         , group_{std::move(group)}
         , options_{std::move(o)}
-        , random_{log_->broker().seed_for(log_->broker().take_number())}
+        , number_{log_->broker().take_number()}
+        , random_{log_->broker().seed_for(number_)}
         , beat_{std::min(options_.session_timeout, options_.max_poll_interval) / 4} {}
     log_reader(const log_reader&) = delete;
     log_reader& operator=(const log_reader&) = delete;
-    ~log_reader() { close(); }
+    ~log_reader() {
+        close();
+        log_->broker().forget_due(*this);
+    }
 
     /// Takes up its partitions, or joins its group. Errors: `invalid_argument` for a partition that
     /// there is not, `offset_out_of_range` where `start` is an offset that there is not.
     [[nodiscard]] errc open() {
         if (group_ != nullptr) {
+            if (const errc e = check_dead_letters(); e != errc{}) {
+                return e;
+            }
             return group_->join(member_, member_part(options_));
         }
         partition_numbers wanted = options_.partitions;
@@ -84,6 +102,7 @@ public:
     }
 
     [[nodiscard]] log_type& log() const noexcept { return *log_; }
+    [[nodiscard]] auto& broker() const noexcept { return log_->broker(); }
     [[nodiscard]] bool has_group() const noexcept { return group_ != nullptr; }
     [[nodiscard]] const log_consumer_options& options() const noexcept { return options_; }
     [[nodiscard]] bool is_open() const noexcept {
@@ -101,7 +120,9 @@ public:
         ec = {};
         auto& owner = log_->broker();
         const bool may_wait = limit != time_point::min();
-        const bool in_handler = handler_of == &owner;
+        // In a simulation somebody else may receive while a receive waits.
+        const bool in_handler = handler_of == &owner || depth_ != 0;
+        const busy while_receiving{*this};
         std::optional<patience<Runtime>> patient;
         for (;;) {
             owner.catch_up();
@@ -114,6 +135,7 @@ public:
                 ec = why;
                 return false;
             }
+            move_dead_letters();
             time_point again_at = never;
             errc failed{};
             std::uint64_t seen = 0;
@@ -149,6 +171,14 @@ public:
         }
     }
 
+    /// Begins an asynchronous receive; it is finished with what there is, or waits behind those
+    /// that were begun before. In detail/log_reading.hpp, as the next two.
+    void start(receive_type& r) noexcept;
+    /// What a waiting receive was woken for: looks again. On its executor.
+    void step(receive_type& r) noexcept;
+    /// Takes it out. False: it was finished before, or will be this moment.
+    [[nodiscard]] bool withdraw(receive_type& r) noexcept;
+
     /// A sign of life without a receive. Errors: as of a receive.
     [[nodiscard]] errc heartbeat() {
         if (const errc why = why_not(); why != errc{} || group_ == nullptr) {
@@ -177,6 +207,7 @@ public:
     }
     /// What is in work of the partition is forgotten: its deliveries are stale from then on.
     [[nodiscard]] errc seek(std::uint32_t partition, std::uint64_t offset) {
+        const busy while_seeking{*this};
         lane* const l = find(partition);
         if (l == nullptr) {
             return errc::invalid_argument;
@@ -193,6 +224,7 @@ public:
         return errc{};
     }
     [[nodiscard]] errc set_paused(std::uint32_t partition, bool on) noexcept {
+        const busy while_changing{*this};
         lane* const l = find(partition);
         if (l == nullptr) {
             return errc::invalid_argument;
@@ -225,6 +257,7 @@ public:
         if (std::exchange(is_closed_, true)) {
             return;
         }
+        const busy while_closing{*this}; // what waits asynchronously sees it afterwards
         try {
             if (group_ != nullptr) {
                 if (options_.auto_commit && log_->closed() == errc{}) {
@@ -235,7 +268,9 @@ public:
         } catch (...) { // no memory: the session times out instead
             log_->broker().count_swallowed();
         }
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
+        wake_if_waiting(woken);
         for (const auto& l : lanes_) {
             forget_failures(*l);
         }
@@ -252,6 +287,7 @@ public:
         if (member_.lost.load(std::memory_order_acquire) != errc{}) {
             return false; // it comes again, to another
         }
+        woken_list<Runtime> woken;
         std::lock_guard guard{mutex_};
         lane* const l = find(d.partition, d.epoch);
         if (l == nullptr) {
@@ -264,7 +300,7 @@ public:
         if (group_ != nullptr) {
             is_acked_.store(true, std::memory_order_release);
             changes_.fetch_add(1);
-            wake_if_waiting();
+            wake_if_waiting(woken);
         }
         return true;
     }
@@ -272,24 +308,21 @@ public:
     /// not this reader's any more, or was acknowledged. Throws `std::bad_alloc`.
     bool give_back(const lease_type& d, std::optional<duration> wait, bool has_failed) {
         const time_point now = log_->broker().clock().now();
-        std::lock_guard guard{mutex_};
+        woken_list<Runtime> woken;
+        std::unique_lock guard{mutex_};
         lane* const l = find(d.partition, d.epoch);
-        if (l == nullptr || (group_ != nullptr && !l->tracker.is_unacked(d.entry.offset))) {
-            return false;
-        }
-        auto at = std::lower_bound(
-            l->failures.begin(),
-            l->failures.end(),
-            d.entry.offset,
-            [](const failed_record& f, std::uint64_t offset) { return f.offset < offset; });
-        if (at == l->failures.end() || at->offset != d.entry.offset) {
-            at = l->failures.insert(at, failed_record{d.entry.offset});
-            failures_.fetch_add(1);
-        } else if (at->is_waiting) {
+        failed_record* const at = l == nullptr ? nullptr : note_failure(*l, d.entry.offset);
+        if (at == nullptr) {
             return false;
         }
         if (has_failed) {
             ++at->count;
+        }
+        if (has_failed && options_.max_attempts != 0 && at->count >= options_.max_attempts) {
+            set_dead(*at, death_reason::max_attempts, {});
+            guard.unlock();
+            move_dead_letter({d.partition, d.epoch, d.entry.offset});
+            return true;
         }
         at->wait = wait         ? *wait
                    : has_failed ? options_.retry_backoff.wait(at->count, at->wait, random_)
@@ -298,7 +331,49 @@ public:
         at->is_waiting = true;
         waiting_failures_.fetch_add(1);
         changes_.fetch_add(1);
-        wake_if_waiting();
+        wake_if_waiting(woken);
+        return true;
+    }
+
+    // Deadlines: of what waits asynchronously
+
+    [[nodiscard]] std::shared_ptr<due_source> keep() noexcept override {
+        return this->weak_from_this().lock();
+    }
+    [[nodiscard]] std::uint64_t number() const noexcept override { return number_; }
+    void run_due(time_point now) override {
+        woken_list<Runtime> woken;
+        std::lock_guard guard{mutex_};
+        told_ = never;
+        if (due_ <= now) {
+            due_ = never;
+            wake_if_waiting(woken);
+        }
+        tell_due();
+    }
+    [[nodiscard]] time_point next_due(time_point) override {
+        std::lock_guard guard{mutex_};
+        return due_;
+    }
+    void refresh_due(time_point) override {
+        std::lock_guard guard{mutex_};
+        log_->broker().forget_due(*this);
+        told_ = never;
+        tell_due();
+    }
+
+    /// It becomes a dead letter at once. False as above. Throws `std::bad_alloc`.
+    bool reject(const lease_type& d, std::string detail) {
+        {
+            std::lock_guard guard{mutex_};
+            lane* const l = find(d.partition, d.epoch);
+            failed_record* const at = l == nullptr ? nullptr : note_failure(*l, d.entry.offset);
+            if (at == nullptr) {
+                return false;
+            }
+            set_dead(*at, death_reason::rejected, std::move(detail));
+        }
+        move_dead_letter({d.partition, d.epoch, d.entry.offset});
         return true;
     }
 
@@ -354,9 +429,54 @@ private:
         return is_closed_ ? errc::closed : ended_ != errc{} ? ended_ : log_->closed();
     }
     /// With the lock held.
-    void wake_if_waiting() noexcept {
+    void wake_if_waiting(woken_list<Runtime>& woken) noexcept {
         if (waiter_ != nullptr) {
-            waiter_->thread.spot.finish();
+            woken.wake(*waiter_);
+        }
+    }
+    /// That record has failed, or is about to be given up. Null: it was settled. With the lock
+    /// held.
+    [[nodiscard]] failed_record* note_failure(lane& l, std::uint64_t offset) {
+        if (group_ != nullptr && !l.tracker.is_unacked(offset)) {
+            return nullptr;
+        }
+        auto at = std::lower_bound(
+            l.failures.begin(),
+            l.failures.end(),
+            offset,
+            [](const failed_record& f, std::uint64_t o) { return f.offset < o; });
+        if (at == l.failures.end() || at->offset != offset) {
+            at = l.failures.insert(at, failed_record{offset});
+            failures_.fetch_add(1);
+        } else if (at->is_waiting) {
+            return nullptr;
+        }
+        return &*at;
+    }
+
+    // Dead letters, in detail/log_dead_letters.hpp
+
+    /// Which one, in which assignment of its partition.
+    struct dead_place {
+        std::uint32_t partition;
+        std::uint64_t epoch;
+        std::uint64_t offset;
+    };
+    /// Whether they have a place, where that is asked for: else `type_mismatch`, `invalid_argument`
+    /// or what making a queue reports.
+    [[nodiscard]] errc check_dead_letters();
+    /// With the lock held.
+    void set_dead(failed_record& f, death_reason reason, std::string detail) noexcept;
+    [[nodiscard]] errc bury(const dead_record& r);
+    /// With no lock held: moves one that is due, or puts it off.
+    void move_dead_letter(dead_place which) noexcept;
+    /// The same for all that are due, on the consumer's thread.
+    void move_dead_letters() noexcept;
+
+    void tell_due() noexcept {
+        if (due_ < told_) {
+            told_ = due_;
+            log_->broker().lower_due(*this, due_);
         }
     }
     void forget_failure(lane& l, std::uint64_t offset) noexcept {
@@ -373,6 +493,7 @@ private:
         for (const failed_record& f : l.failures) {
             failures_.fetch_sub(1);
             waiting_failures_.fetch_sub(f.is_waiting ? 1 : 0);
+            dead_.fetch_sub(f.is_dead ? 1 : 0);
         }
         l.failures.clear();
     }
@@ -428,175 +549,53 @@ private:
         }
     }
 
+    // In detail/log_reading.hpp
+
     template <class Sink>
-    bool
-    take(std::size_t max, Sink& sink, time_point& again_at, errc& failed, std::uint64_t& seen) {
-        std::unique_lock lock{mutex_, std::defer_lock};
-        // Acknowledgements come from other threads, and have to find what they acknowledge.
-        if (group_ != nullptr || waiting_failures_.load(std::memory_order_acquire) != 0) {
-            lock.lock();
-        }
-        seen = changes_.load();
-        std::size_t n = 0;
-        const std::size_t count = lanes_.size();
-        const std::size_t first = count == 0 ? 0 : turn_++ % count;
-        for (std::size_t k = 0; k < count && n < max; ++k) {
-            lane& l = *lanes_[(first + k) % count];
-            if (!l.is_paused) {
-                n += take_from(l, max - n, lock.owns_lock(), sink, again_at, failed);
-            }
-        }
-        return n != 0;
-    }
+    bool take(std::size_t max, Sink& sink, time_point& again_at, errc& failed, std::uint64_t& seen);
     template <class Sink>
     std::size_t take_from(
-        lane& l, std::size_t max, bool is_locked, Sink& sink, time_point& again_at, errc& failed) {
-        std::size_t n = 0;
-        l.is_held = false;
-        if (is_locked && !l.failures.empty()) {
-            n = give_again(l, max, sink, again_at);
-            if (l.is_held || n == max) {
-                return n;
-            }
-        }
-        if (!l.is_placed && !place(l, failed)) {
-            return n;
-        }
-        for (;;) {
-            const auto status = l.cursor.read(max - n, unlimited, [&](const core::log_entry& e) {
-                if (group_ != nullptr) {
-                    try {
-                        l.tracker.hand_out(e.offset);
-                    } catch (...) { // no memory: it is still to be read
-                        l.is_placed = false;
-                        l.goes_to = e.offset;
-                        throw;
-                    }
-                }
-                sink(lease_type{e, l.cursor.pin(), l.partition, 0, l.tracker.epoch()});
-                ++n;
-            });
-            if (status == core::read_status::ok || status == core::read_status::at_end) {
-                return n;
-            }
-            if (status == core::read_status::out_of_range || l.line->enter(l.cursor) != errc{}) {
-                l.is_placed = false;
-                l.goes_to = l.cursor.position();
-                if (!place(l, failed)) {
-                    return n;
-                }
-            }
-        }
-    }
+        lane& l, std::size_t max, bool is_locked, Sink& sink, time_point& again_at, errc& failed);
     /// Puts the cursor where the lane goes on. Where that is gone, it goes on as `start` says, and
     /// with the oldest there is for a start that was a place of its own.
-    bool place(lane& l, errc& failed) {
-        if (l.failed_with != errc{}) {
-            failed = l.failed_with;
-            return false;
-        }
-        while (l.line->seek(l.cursor, l.goes_to) != errc{}) {
-            if (options_.start.kind() == log_start::kind_type::none) {
-                failed = l.failed_with = errc::offset_out_of_range;
-                return false;
-            }
-            const std::uint64_t to = options_.start.kind() == log_start::kind_type::latest
-                                         ? l.line->end_offset()
-                                         : l.line->start_offset();
-            skipped_ += to > l.goes_to ? to - l.goes_to : 0;
-            l.goes_to = to;
-            if (group_ != nullptr) {
-                l.tracker.skip_to(to);
-            }
-        }
-        l.is_placed = true;
-        return true;
-    }
+    bool place(lane& l, errc& failed);
     /// What has failed and is due, from the lowest offset on. With the lock held.
     template <class Sink>
-    std::size_t give_again(lane& l, std::size_t max, Sink& sink, time_point& again_at) {
-        const time_point now = log_->broker().clock().now();
-        std::size_t n = 0;
-        for (auto f = l.failures.begin(); f != l.failures.end() && n < max;) {
-            if (!f->is_waiting) {
-                ++f;
-                continue;
-            }
-            if (f->due > now) {
-                again_at = std::min(again_at, f->due);
-                l.is_held = true;
-                return n;
-            }
-            core::log_cursor<Runtime> there;
-            bool is_found = false;
-            if (l.line->seek(there, f->offset) == errc{}) {
-                (void)there.read(1, unlimited, [&](const core::log_entry& e) {
-                    if (e.offset == f->offset) {
-                        is_found = true;
-                        sink(lease_type{e, there.pin(), l.partition, f->count, l.tracker.epoch()});
-                    }
-                });
-            }
-            waiting_failures_.fetch_sub(1);
-            if (is_found) {
-                f->is_waiting = false;
-                ++f;
-                ++n;
-            } else { // removed meanwhile: there is nothing to do any more
-                failures_.fetch_sub(1);
-                (void)l.tracker.ack(l.tracker.epoch(), f->offset);
-                f = l.failures.erase(f);
-            }
-        }
-        return n;
-    }
+    std::size_t give_again(lane& l, std::size_t max, Sink& sink, time_point& again_at);
 
     /// Waits for records, news of the group, or a change by another thread since `seen`. False:
     /// nothing of that by `until`.
-    bool park(time_point until, std::uint64_t seen) {
-        log_waiter<Runtime> w;
-        struct registration {
-            log_reader& reader;
-            log_waiter<Runtime>& w;
-            registration(log_reader& r, log_waiter<Runtime>& waiter) noexcept
-                : reader{r}
-                , w{waiter} {}
-            registration(const registration&) = delete;
-            registration& operator=(const registration&) = delete;
-            ~registration() {
-                {
-                    std::lock_guard guard{reader.mutex_};
-                    reader.waiter_ = nullptr;
-                }
-                for (const auto& l : reader.lanes_) {
-                    l->line->leave(w);
-                }
-                if (reader.group_ != nullptr) {
-                    reader.group_->unpark(reader.member_);
-                }
-            }
-        };
-        registration here{*this, w};
-        {
-            std::lock_guard guard{mutex_};
-            if (changes_.load() != seen) {
-                return true;
-            }
-            waiter_ = &w;
-        }
-        for (const auto& l : lanes_) {
-            if (!l->is_paused && !l->is_held && !l->line->wait_behind(l->cursor.position(), w)) {
-                return true;
+    bool park(time_point until, std::uint64_t seen);
+    /// Has `w` woken by any of that. False: there is some already.
+    [[nodiscard]] bool enter_lists(log_waiter<Runtime>& w, std::uint64_t seen);
+    void leave_lists(log_waiter<Runtime>& w) noexcept;
+
+    /// Held by whoever uses the reader: what waits asynchronously leaves its lists, and looks again
+    /// when the last one is gone.
+    class busy {
+    public:
+        explicit busy(log_reader& r) noexcept
+            : reader_{r} {
+            if (reader_.depth_++ == 0 && !reader_.receives_.empty()) {
+                reader_.interrupt();
             }
         }
-        if (group_ != nullptr && !group_->park(member_, w)) {
-            return true;
+        busy(const busy&) = delete;
+        busy& operator=(const busy&) = delete;
+        ~busy() {
+            if (--reader_.depth_ == 0 && !reader_.receives_.empty()) {
+                reader_.go_on();
+            }
         }
-        if (log_->closed() != errc{}) {
-            return true; // it may have been closed before this one waited
-        }
-        return log_->broker().block(w.thread, until);
-    }
+
+    private:
+        log_reader& reader_;
+    };
+    void interrupt() noexcept;
+    void go_on() noexcept;
+    /// One look. True: it is listed, and there was nothing; else it is to be finished.
+    bool look(receive_type& r);
+    void finish(receive_type& r) noexcept;
 
     // The group
 
@@ -727,52 +726,17 @@ private:
         f(which);
     }
 
+    // In detail/log_commits.hpp
+
     /// Commits all that is acknowledged. The first error of any partition.
-    errc commit_acked() {
-        errc unwritten{};
-        errc first{};
-        {
-            std::lock_guard guard{mutex_};
-            first = commit(core::rewinding::refused, unwritten);
-            const errc back = commit(core::rewinding::allowed, unwritten);
-            first = first != errc{} ? first : back;
-        }
-        if (unwritten != errc{}) {
-            log_->broker().tell_unwritten(log_->name(), unwritten);
-        }
-        return first;
-    }
+    errc commit_acked();
     /// With the lock held, so that no transaction commits in between what this takes back.
-    errc commit(core::rewinding back, errc& unwritten) {
-        std::vector<core::offset_commit> what;
-        for (const auto& l : lanes_) {
-            const bool is_back = back == core::rewinding::allowed;
-            if (l->is_rewound == is_back && l->failed_with == errc{} &&
-                l->tracker.committable() != l->committed) {
-                what.push_back({{the_topic, l->partition}, l->tracker.committable(), {}});
-            }
-        }
-        if (what.empty()) {
-            return errc{};
-        }
-        std::vector<errc> results(what.size());
-        (void)group_->commit(member_, what, results, back, unwritten);
-        errc first{};
-        for (std::size_t i = 0; i < what.size(); ++i) {
-            lane* const l = find(what[i].partition.partition);
-            if (results[i] != errc{}) {
-                first = first != errc{} ? first : results[i];
-            } else if (l != nullptr) {
-                l->committed = what[i].offset;
-                l->is_rewound = false;
-            }
-        }
-        return first;
-    }
+    errc commit(core::rewinding back, errc& unwritten, woken_list<Runtime>& woken);
 
     std::shared_ptr<log_type> log_;
     std::shared_ptr<group_type> group_;
     const log_consumer_options options_;
+    const std::uint64_t number_;
 
     // The consumer's thread's.
     log_member<Runtime> member_{};
@@ -782,18 +746,29 @@ private:
     std::uint64_t skipped_ = 0;
     std::uint64_t assignments_ = 0;
     std::size_t turn_ = 0;
+    unsigned depth_ = 0; ///< How many calls use it, each inside of another.
     time_point next_beat_ = time_point::min();
+    std::deque<receive_type*> receives_{};       ///< The first one waits for a record.
+    bool is_listed_ = false;                     ///< A waiter of it, where it is woken.
+    std::vector<log_line<Runtime>*> waits_at_{}; ///< Partitions where it is listed.
 
     typename Runtime::mutex mutex_{};
     random_engine random_;
     std::vector<std::unique_ptr<lane>> lanes_{}; ///< By partition.
     log_waiter<Runtime>* waiter_ = nullptr;
+    time_point due_ = never;  ///< When what waits asynchronously has to look again.
+    time_point told_ = never; ///< What the broker knows of that.
     /// Changes under the lock; what a receive has seen before it waits.
     typename Runtime::template atomic<std::uint64_t> changes_{0};
     typename Runtime::template atomic<std::uint64_t> failures_{0};
     typename Runtime::template atomic<std::uint64_t> waiting_failures_{0};
+    typename Runtime::template atomic<std::uint64_t> dead_{0};
     typename Runtime::template atomic<bool> is_acked_{false};
     const duration beat_;
 };
 
 } // namespace railmq::detail
+
+#include <railmq/detail/log_commits.hpp>
+#include <railmq/detail/log_dead_letters.hpp>
+#include <railmq/detail/log_reading.hpp>

@@ -85,7 +85,7 @@ public:
                     p.of->is_rewound ? core::rewinding::allowed : core::rewinding::refused);
             }
         }
-        return group().begin_commit(reader_->member_, commit_);
+        return group().begin_commit(reader_->member_, commit_, woken_);
     }
     /// Takes it back.
     void undo() noexcept { group().undo_commit(commit_); }
@@ -107,7 +107,7 @@ public:
             reader_->forget_failure(*reader_->find(a.partition), a.offset);
         }
         reader_->changes_.fetch_add(1);
-        reader_->wake_if_waiting();
+        reader_->wake_if_waiting(woken_);
     }
     /// With no lock held: it is not to happen any more, and what it took over comes again.
     void drop() noexcept {
@@ -117,8 +117,10 @@ public:
         acks_.clear();
         marks_.clear();
     }
-    /// Why something of the group could not be written, for `broker_logs::tell_unwritten`.
-    [[nodiscard]] errc take_unwritten() noexcept {
+    /// With no lock held: who was woken by it looks. Returns why something of the group could not
+    /// be written, for `broker_logs::tell_unwritten`.
+    [[nodiscard]] errc finish() noexcept {
+        woken_.send();
         return std::exchange(commit_.unwritten, errc{});
     }
 
@@ -158,6 +160,7 @@ private:
     std::vector<mark_type> marks_{};
     std::vector<part> parts_{};
     typename group_type::joint_commit commit_{};
+    woken_list<Runtime> woken_{};
 };
 
 } // namespace railmq::detail

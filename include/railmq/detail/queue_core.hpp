@@ -420,6 +420,12 @@ public:
         joint_entries& entries,
         effects_type& fx);
 
+    /// In detail/dead_letters.hpp. Takes a copy of a value that has died elsewhere, with `details`
+    /// for it. Errors: why it has no place, and then nothing has changed. Throws what copying
+    /// throws.
+    [[nodiscard]] errc
+    take_dead_letter(const void* value, std::unique_ptr<core::message_details> details);
+
     // The journal's upkeep, with the lock taken
 
     /// Writes again what the queue is, and which messages it has from that id on, at most `max`;
@@ -747,38 +753,6 @@ time_point broker_core<Runtime>::next_due() {
         }
         q->refresh_due(exact);
     }
-}
-
-template <class Runtime>
-void broker_core<Runtime>::delete_queue(std::string_view name, bool force, error_code& ec) {
-    ec = {};
-    const auto q = find(name);
-    if (q == nullptr) {
-        remove_unopened(name, ec);
-        return;
-    }
-    const bool refused = q->locked_and_current([&](auto& m, time_point now, auto& fx) {
-        if (!force && m.held_count() != 0) {
-            return true;
-        }
-        m.close_queue(errc::not_found, true, now, fx);
-        return false;
-    });
-    if (refused) {
-        ec = errc::would_block;
-        return;
-    }
-    (void)remove(name);
-    forget_bindings(*q);
-    if (q->is_kept()) {
-        q->locked([&](auto&, time_point, auto&) {
-            write_deleted(q->kept().number(), ec);
-            if (!ec) {
-                q->kept().forget();
-            }
-        });
-    }
-    q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
 }
 
 template <class Runtime>

@@ -7,6 +7,7 @@
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_line.hpp>
 #include <railmq/detail/queue_core.hpp>
+#include <railmq/detail/raw_value.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_handle_options.hpp>
 #include <railmq/model/properties.hpp>
@@ -19,7 +20,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -200,36 +200,6 @@ private:
         [[nodiscard]] bool is_plain() const noexcept { return props == nullptr && key == nullptr; }
     };
 
-    /// Raw memory for one payload on its way to the queue.
-    class hand {
-    public:
-        explicit hand(const core::payload_ops& ops)
-            : ops_{ops}
-            , at_{::operator new (ops.size, std::align_val_t{ops.align})} {}
-        hand(const hand&) = delete;
-        hand& operator=(const hand&) = delete;
-        ~hand() {
-            end();
-            ::operator delete (at_, std::align_val_t{ops_.align});
-        }
-        void take(const void* payload) {
-            ops_.copy(at_, payload);
-            is_full_ = true;
-        }
-        [[nodiscard]] void* get() const noexcept { return at_; }
-        void was_moved() noexcept { is_full_ = false; }
-
-    private:
-        void end() noexcept {
-            if (is_full_ && ops_.destroy != nullptr) {
-                ops_.destroy(at_);
-            }
-        }
-        const core::payload_ops& ops_;
-        void* at_;
-        bool is_full_ = false;
-    };
-
     [[nodiscard]] bool has_enough() const noexcept {
         return !is_eager() && queue_.machine().ready_count() >= window;
     }
@@ -378,8 +348,8 @@ private:
                         props->key = std::string{one.key, one.key_size};
                     }
                 }
-                hand payload{ops};
-                payload.take(one.payload);
+                raw_value payload{ops};
+                payload.copy_of(one.payload);
                 if (m.adopt_supplied(payload.get(), props, one.when(), now, fx) != errc{}) {
                     break;
                 }

@@ -6,6 +6,8 @@
 #include <railmq/model/group_options.hpp>
 #include <railmq/model/handle_options.hpp>
 #include <railmq/model/name.hpp>
+#include <railmq/model/properties.hpp>
+#include <railmq/model/queue_options.hpp>
 #include <railmq/model/time.hpp>
 
 #include <chrono>
@@ -14,6 +16,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,10 +35,11 @@ struct log_receipt {
 
 /// What one append asks for beside what it stores.
 struct append_options {
-    /// The partition to append to; none: by the key, or in turn where there is no key.
+    /// The partition to append to; none: as the producer's partitioner says, else by the key, or
+    /// in turn where there is no key.
     std::optional<std::uint32_t> partition{};
     /// Refused with `sequence_out_of_order` unless the record would get this offset: so of two who
-    /// have read the same state one gets to write. It needs a partition, or a key.
+    /// have read the same state one gets to write. It needs a partition, a key, or a partitioner.
     std::optional<std::uint64_t> expected_offset{};
     /// The record's time, on the broker's time line; none: that of the append. A log with
     /// `log_timestamps::append` does not look at it.
@@ -44,6 +48,22 @@ struct append_options {
     /// by itself, such as one that sends again what it has kept; none: the handle numbers.
     std::optional<std::int32_t> sequence{};
 };
+
+/// A record that is on its way into a log, as a partitioner sees it; good during the call.
+struct log_placement {
+    std::optional<std::string_view> key{}; ///< None: it has no key.
+    const properties* props = nullptr;     ///< Null: it was sent without.
+    std::uint32_t partitions = 1;          ///< How many the log has now.
+};
+
+/// Says which partition of a log a record goes to, from 0 on; nothing: where it would go without a
+/// partitioner. Called by each send that names no partition, on its thread and with no lock held,
+/// so by as many threads as send; once for a batch, which has no keys. It may call the broker.
+///
+/// A partition that there is not makes the send fail with `invalid_argument`; what it throws comes
+/// out of the send. Either way nothing was stored. An idempotent producer that sends again needs
+/// one that says the same again.
+using log_partitioner = std::function<std::optional<std::uint64_t>(const log_placement&)>;
 
 /// How a producer of a log sends.
 struct log_producer_options {
@@ -56,6 +76,9 @@ struct log_producer_options {
     std::optional<railmq::durability> durability{};
     /// The largest payload, in bytes: `errc::message_too_large` above it.
     std::size_t max_message_bytes = std::size_t{1} << 20;
+    /// Where records go whose send names no partition. Empty: by their key, as Kafka's clients
+    /// place it, or in turn.
+    log_partitioner partitioner{};
 };
 
 /// Where a reader of a log begins: `.start = railmq::log_start::at_offset(17)`. In a group it says
@@ -118,6 +141,13 @@ struct log_consumer_options {
     partition_numbers partitions{};
     /// How long a record that has failed (`nack`) holds its partition before it comes again.
     backoff retry_backoff{exponential_backoff{}};
+    /// How often a member works on a record in all: the last failure makes it a dead letter, and
+    /// its partition goes on. 0: no limit, and a record that always fails holds its partition.
+    std::uint32_t max_attempts = 0;
+    /// Where a member sends records that it has rejected, or that have failed for the last time: a
+    /// log or a queue of the same broker and type; a queue is made when it is missing. Unset: the
+    /// broker's default, else the queue `<log>.<group>.dead`.
+    dead_letter_target dead_letter{};
 
     /// All members of a group have the same, and the same of the next three.
     railmq::assignor assignor = railmq::assignor::cooperative_sticky;
@@ -180,11 +210,22 @@ struct log_consumer_options {
                 errc::invalid_argument,
                 "callbacks and instance_id are for members of a group; group is empty"};
         }
+        if (o.max_attempts != 0 || !o.dead_letter.is_unset()) {
+            return {
+                errc::invalid_argument,
+                "max_attempts and dead_letter are for members of a group; group is empty"};
+        }
         return {};
     }
     if (failure f = validate_name(o.group)) {
         f.what = "group: " + f.what;
         return f;
+    }
+    if (!o.dead_letter.name().empty()) {
+        if (failure f = validate_name(o.dead_letter.name())) {
+            f.what = "dead_letter: " + f.what;
+            return f;
+        }
     }
     if (!o.partitions.empty()) {
         return {

@@ -20,7 +20,8 @@ namespace railmq {
 /// What a broker tells its observer: one type for each kind of event.
 namespace notices {
 
-/// What every notice says. `queue` lives as long as the call of the observer.
+/// What every notice says. `queue` lives as long as the call of the observer. Of a record that a
+/// group of a log gives up it is `<log>.<group>`, and `id` is the record's offset.
 struct event {
     std::string_view queue{};
     time_point at{};

@@ -25,6 +25,15 @@ TEST_CASE("options of a log's handles are checked", "[log_handle_options]") {
     CHECK(railmq::validate(railmq::log_producer_options{.max_message_bytes = 0}));
     CHECK(railmq::validate(railmq::log_producer_options{.epoch = 1}));
     CHECK_FALSE(railmq::validate(railmq::log_producer_options{.producer_id = 0, .epoch = 1}));
+    using consumer_options = railmq::log_consumer_options;
+    CHECK(railmq::validate(consumer_options{.max_attempts = 1}));
+    CHECK(railmq::validate(consumer_options{.dead_letter = "parking"}));
+    CHECK(railmq::validate(consumer_options{.dead_letter = railmq::discard}));
+    CHECK(
+        railmq::validate(consumer_options{.group = "g", .dead_letter = "no name"}).code ==
+        railmq::errc::invalid_name);
+    CHECK_FALSE(railmq::validate(
+        consumer_options{.group = "g", .max_attempts = 1, .dead_letter = "parking"}));
 
     const auto code = [](const log_consumer_options& o) { return railmq::validate(o).code; };
     CHECK_FALSE(code({}));
