@@ -240,10 +240,9 @@ public:
     ///    in its partition is still in work, and would come again without it;
     ///  - `rebalance_in_progress`: the group is about to divide its partitions anew; receive, then
     ///    try again;
-    ///  - those of which it never can be: `stale_delivery`, when a lease was lost and its message
-    ///  is
-    ///    somebody else's, or a partition was lost or sought in; `fenced`, when a partition is
-    ///    another member's, or a member or producer of the same identity has come;
+    ///  - those after which it can never be done: `stale_delivery`, when a lease was lost and its
+    ///    message is somebody else's, or a partition was lost or sought in; `fenced`, when a
+    ///    partition is another member's, or a member or producer of the same identity has come;
     ///    `unknown_member`, when a member was removed or taken for dead.
     ///
     /// `journal_failed` may also mean that the end is not known, as after a send, and
