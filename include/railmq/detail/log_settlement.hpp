@@ -85,7 +85,7 @@ public:
                     p.of->is_rewound ? core::rewinding::allowed : core::rewinding::refused);
             }
         }
-        return group().begin_commit(reader_->member_, commit_);
+        return commit_.what.empty() ? errc{} : group().begin_commit(reader_->member_, commit_);
     }
     /// Takes it back.
     void undo() noexcept { group().undo_commit(commit_); }
