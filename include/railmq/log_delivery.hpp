@@ -30,9 +30,10 @@ struct log_delivery_access;
 /// other readers, so it is const, and it stays while the delivery lives, whatever retention and
 /// compaction do.
 ///
-/// Of a member of a group it is settled once: by `ack`, `nack`, `reject` or `release`; what is not
-/// is never committed over. Destroyed unsettled it counts as `nack`. Once its partition has gone to
-/// another member, or was sought in, settling does nothing any more and returns false.
+/// Of a member of a group it is settled once, by `ack`, `nack`, `reject` or `release`, or by a
+/// transaction that takes it over; what is not settled is never committed over. Destroyed unsettled
+/// it counts as `nack`. Once its partition has gone to another member, or was sought in, settling
+/// does nothing any more and returns false.
 ///
 /// Without a group there is nothing to remember: `ack` says true and changes nothing, and an
 /// unsettled end is as good. `nack` and `release` work as in a group.

@@ -238,8 +238,6 @@ public:
     ///  - `sequence_out_of_order`: a log has another end than a record expects, or numbers of an
     ///    idempotent producer do not follow; or a record is to be acknowledged while one before it
     ///    in its partition is still in work, and would come again without it;
-    ///  - `rebalance_in_progress`: the group is about to divide its partitions anew; receive, then
-    ///    try again;
     ///  - those after which it can never be done: `stale_delivery`, when a lease was lost and its
     ///    message is somebody else's, or a partition was lost or sought in; `fenced`, when a
     ///    partition is another member's, or a member or producer of the same identity has come;

@@ -113,7 +113,7 @@ struct picture {
 
 } // namespace
 
-TEST_CASE("consume, transform, produce and commit is one batch [B10.5][Z03]") {
+TEST_CASE("consume, transform, produce and commit is one batch [B10.5][D49][Z03]") {
     world w;
     auto in = w.log("in");
     auto out = w.log("out", 2);
@@ -673,6 +673,59 @@ TEST_CASE("a commit wakes readers, and a handler of a queue may send to logs wit
     w.sim.run_until_idle();
     CHECK(w.all_in("out") == strings{"0:tea"});
     CHECK(q.stats().ready == 0);
+}
+
+TEST_CASE("what finds no space, or is too large for a record, happens not at all [T10]") {
+    railmq::simulation sim{1};
+    railmq::storage::simulated_disk disk{1};
+    railmq::sim_broker broker{
+        sim,
+        disk.directory(),
+        {.journal = {
+             .segment_bytes = 64 << 10, .headroom_bytes = 16 << 10, .max_record_bytes = 40'000}}};
+    auto in = broker.log<std::string>("in");
+    auto out = broker.log<std::string>("out", {.partitions = 2});
+    auto bills = broker.queue<std::string>("bills");
+    in.producer().send("a");
+    auto c = in.consumer({.group = "g"});
+    auto d = c.try_receive().value();
+    auto p = out.producer();
+    auto to_bills = bills.producer();
+    auto tx = broker.begin();
+    const std::string load(10'000, 'x');
+    tx.ack(d);
+    tx.send(p, load, append_options{.partition = 0});
+    tx.send(p, load, append_options{.partition = 1});
+    tx.send(to_bills, load);
+    const auto has_happened = [&](std::uint64_t times) {
+        CHECK(out.end_offset(0) == times);
+        CHECK(out.end_offset(1) == times);
+        CHECK(bills.stats().ready == times);
+        CHECK(in.committed("g", 0) == times);
+    };
+    error_code ec;
+    SECTION("no space") {
+        auto filler = broker.queue<std::string>("filler");
+        auto to_filler = filler.producer();
+        disk.set_capacity(disk.used() + 200'000);
+        while (!ec) {
+            to_filler.send(load, ec);
+        }
+        REQUIRE(ec == errc::no_space);
+        CHECK(tx.commit(ec).empty());
+        CHECK(ec == errc::no_space);
+        has_happened(0);
+        disk.set_capacity(~std::uint64_t{0}); // and then it goes
+        CHECK(tx.commit(ec).size() == 3);
+        CHECK_FALSE(ec);
+        has_happened(1);
+    }
+    SECTION("too large") {
+        tx.send(p, load, append_options{.partition = 1});
+        CHECK(tx.commit(ec).empty());
+        CHECK(ec == errc::message_too_large);
+        has_happened(0);
+    }
 }
 
 TEST_CASE("whenever the disk ends, all of it is there or nothing [F1][F2]") {

@@ -33,7 +33,7 @@ constexpr std::uint32_t partitions = 3;
 /// What may end a transaction here: somebody else has what it took.
 [[nodiscard]] bool is_expected(error_code ec) {
     return ec == errc::stale_delivery || ec == errc::fenced || ec == errc::unknown_member ||
-           ec == errc::rebalance_in_progress || ec == errc::sequence_out_of_order;
+           ec == errc::sequence_out_of_order;
 }
 
 struct state {

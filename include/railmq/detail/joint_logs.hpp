@@ -82,6 +82,9 @@ public:
         for (const auto& r : runs_) {
             n += r->bytes();
         }
+        for (const auto& s : settlements_) {
+            n += s->bytes();
+        }
         return n;
     }
 

@@ -186,7 +186,7 @@ public:
             return;
         }
         if (passes(a.terms)) {
-            a.plan.result = records_.pass({});
+            a.plan.result.first_offset = records_.end_offset();
             return;
         }
         before_append(records.size(), now, a.fx);

@@ -44,6 +44,12 @@ public:
         marks_.insert(marks_.end(), all.begin(), all.end());
     }
 
+    /// That will be written, at most: one entry for each partition.
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        const std::size_t n = acks_.size() + marks_.size();
+        return 320 * std::min<std::size_t>(n, reader_->log().partitions());
+    }
+
     /// Commits it in the group, if all of it can be. Errors: `fenced`, `unknown_member`,
     /// `stale_delivery`, `sequence_out_of_order` where a record below one of these is still in
     /// work, and those of the group. Throws `std::bad_alloc`. After an error nothing has changed.
@@ -85,7 +91,8 @@ public:
                     p.of->is_rewound ? core::rewinding::allowed : core::rewinding::refused);
             }
         }
-        return group().begin_commit(reader_->member_, commit_, woken_);
+        return commit_.what.empty() ? errc{}
+                                    : group().begin_commit(reader_->member_, commit_, woken_);
     }
     /// Takes it back.
     void undo() noexcept { group().undo_commit(commit_); }

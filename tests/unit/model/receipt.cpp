@@ -8,3 +8,12 @@ TEST_CASE("receipt: is an id") {
     CHECK(railmq::receipt{3} == railmq::receipt{3});
     CHECK(railmq::receipt{3} != railmq::receipt{4});
 }
+
+TEST_CASE("transaction_receipt: of a queue an id, of a log a place") {
+    const railmq::transaction_receipt none{};
+    CHECK(none.id == 0);
+    CHECK_FALSE(none.duplicate_of);
+    CHECK(none == railmq::transaction_receipt{});
+    CHECK(none != railmq::transaction_receipt{.partition = 1});
+    CHECK(none != railmq::transaction_receipt{.duplicate_of = 0});
+}
