@@ -58,6 +58,7 @@ struct log_lane {
 
     // Under the reader's lock.
     core::ack_tracker tracker{};
+    bool is_touched = false; ///< There may be something to commit; its reader has it in a list.
     std::vector<failed_record> failures{}; ///< By offset.
 };
 

@@ -105,7 +105,7 @@ public:
     [[nodiscard]] bool is_open() const noexcept {
         return !is_closed_ && ended_ == errc{} && log_->closed() == errc{};
     }
-    /// Offsets that retention took away before they were read.
+    /// Offsets that retention took away before they were read, or could be given again.
     [[nodiscard]] std::uint64_t skipped() const noexcept { return skipped_; }
 
     // Receiving
@@ -217,6 +217,7 @@ public:
         l->failed_with = errc{};
         l->is_rewound = true;
         l->tracker.reset(offset);
+        touch(*l);
         forget_failures(*l);
         return errc{};
     }
@@ -273,6 +274,7 @@ public:
         for (const auto& l : lanes_) {
             forget_failures(*l);
         }
+        touched_.clear();
         lanes_.clear();
     }
 
@@ -304,6 +306,7 @@ public:
             return is_it;
         });
         if (group_ != nullptr) {
+            touch(*l);
             is_acked_.store(true, std::memory_order_release);
             changes_.fetch_add(1);
             wake_if_waiting(woken);
@@ -440,11 +443,19 @@ private:
     /// With the lock held.
     void set_dead(failed_record& f, death_reason reason, std::string detail) noexcept;
     [[nodiscard]] errc bury(const dead_record& r);
+    /// Counts and tells what became of it.
+    void tell_dead(const dead_record& r, const std::string& target, errc e, bool drops);
     /// With no lock held: moves one that is due, or puts it off.
     void move_dead_letter(dead_place which) noexcept;
     /// The same for all that are due, on the consumer's thread.
     void move_dead_letters() noexcept;
 
+    /// Something of it may be to be committed. With the lock held.
+    void touch(lane& l) noexcept {
+        if (!std::exchange(l.is_touched, true)) {
+            touched_.push_back(&l); // there is room
+        }
+    }
     void tell_due() noexcept {
         if (due_ < told_) {
             told_ = due_;
@@ -492,6 +503,7 @@ private:
         // So that no epoch of an earlier assignment comes again.
         made->tracker = core::ack_tracker{offset, ++assignments_ << 32};
         std::lock_guard guard{mutex_};
+        touched_.reserve(lanes_.size() + 1);
         const auto at = std::lower_bound(
             lanes_.begin(), lanes_.end(), partition, [](const auto& l, std::uint32_t p) {
                 return l->partition < p;
@@ -506,6 +518,7 @@ private:
         });
         if (it != lanes_.end()) {
             forget_failures(**it);
+            std::erase(touched_, it->get());
             gone = std::move(*it);
             lanes_.erase(it);
         }
@@ -694,13 +707,15 @@ private:
         std::vector<core::offset_commit> what;
         {
             std::lock_guard guard{mutex_};
-            for (const auto& l : lanes_) {
-                const bool is_back = back == core::rewinding::allowed;
-                if (l->is_rewound == is_back && l->failed_with == errc{} &&
-                    l->tracker.committable() != l->committed) {
-                    what.push_back({{the_topic, l->partition}, l->tracker.committable(), {}});
+            const bool is_back = back == core::rewinding::allowed;
+            std::erase_if(touched_, [&](lane* l) {
+                const std::uint64_t to = l->tracker.committable();
+                if (l->is_rewound == is_back && l->failed_with == errc{} && to != l->committed) {
+                    what.push_back({{the_topic, l->partition}, to, {}});
                 }
-            }
+                l->is_touched = to != l->committed;
+                return !l->is_touched;
+            });
         }
         if (what.empty()) {
             return errc{};
@@ -732,8 +747,9 @@ private:
     bool is_calling_back_ = false;
     std::uint64_t skipped_ = 0;
     std::uint64_t assignments_ = 0;
-    std::size_t turn_ = 0;
-    unsigned depth_ = 0; ///< How many calls use it, each inside of another.
+    std::size_t turn_ = 0;          ///< The lane that had records last.
+    std::size_t taken_in_turn_ = 0; ///< So many in a row.
+    unsigned depth_ = 0;            ///< How many calls use it, each inside of another.
     time_point next_beat_ = time_point::min();
     std::deque<receive_type*> receives_{};       ///< The first one waits for a record.
     bool is_listed_ = false;                     ///< A waiter of it, where it is woken.
@@ -742,6 +758,7 @@ private:
     typename Runtime::mutex mutex_{};
     random_engine random_;
     std::vector<std::unique_ptr<lane>> lanes_{}; ///< By partition.
+    std::vector<lane*> touched_{};               ///< Those that a commit has to look at.
     log_waiter<Runtime>* waiter_ = nullptr;
     time_point due_ = never;  ///< When what waits asynchronously has to look again.
     time_point told_ = never; ///< What the broker knows of that.
