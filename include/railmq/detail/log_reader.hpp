@@ -373,6 +373,9 @@ public:
 
     /// It becomes a dead letter at once. False as above. Throws `std::bad_alloc`.
     bool reject(const lease_type& d, std::string detail) {
+        if (member_.lost.load(std::memory_order_acquire) != errc{}) {
+            return false; // it comes again, to another
+        }
         {
             std::lock_guard guard{mutex_};
             lane* const l = find(d.partition, d.epoch);
