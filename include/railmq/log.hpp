@@ -57,8 +57,8 @@ struct log_group_stats {
     std::size_t members = 0;
     std::uint64_t generation = 0; ///< How many rebalances it has had.
     std::uint64_t dead_lettered = 0;
-    std::uint64_t dropped =
-        0; ///< Given up and not kept: dead letters are discarded, or have no value.
+    /// Given up and not kept: dead letters are discarded, have no value, or were removed before.
+    std::uint64_t dropped = 0;
     /// How often a dead letter found no place; it is tried again.
     std::uint64_t dead_letters_refused = 0;
 

@@ -209,7 +209,7 @@ public:
     /// one that it does not read.
     void pause(std::uint32_t partition) { set_paused(partition, true); }
     void resume(std::uint32_t partition) { set_paused(partition, false); }
-    /// Offsets that were removed before it could read them.
+    /// Offsets that were removed before it could read them, or, where they had failed, again.
     [[nodiscard]] std::uint64_t skipped() const noexcept {
         return reader_ == nullptr ? 0 : reader_->skipped();
     }

@@ -2,9 +2,11 @@
 //
 // The asynchronous forms of a log's handles.
 #include <railmq/railmq.hpp>
+#include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/scratch_directory.hpp"
 #include "support/worlds.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -606,4 +608,44 @@ TEMPLATE_TEST_CASE(
                     errc::sequence_out_of_order,
                     errc::closed,
                     errc::closed});
+}
+
+TEST_CASE(
+    "a send completes when its record is on the device, on a thread that is not the handler's") {
+    const scratch_directory where;
+    asio::io_context context;
+    std::vector<log_receipt> receipts;
+    {
+        railmq::broker broker{{.directory = where.path + "/b", .executor = context.get_executor()}};
+        auto producer = broker.log<int>("log").producer();
+        for (int n = 0; n < 5; ++n) {
+            producer.async_send("k", n, [&](error_code ec, log_receipt r) {
+                if (!ec) {
+                    receipts.push_back(r);
+                }
+            });
+        }
+        context.run(); // kept busy until all have completed
+        CHECK(receipts.size() == 5);
+    }
+    railmq::broker broker{{.directory = where.path + "/b"}};
+    CHECK(broker.log<int>("log").end_offset(0) == 5);
+}
+
+TEST_CASE("a send whose journal fails says that it is not known") {
+    railmq::storage::simulated_disk disk{1};
+    railmq::simulation sim{1};
+    railmq::sim_broker broker{sim, disk.directory()};
+    const auto log = broker.log<int>("log");
+    auto producer = log.producer();
+    std::vector<error_code> ends;
+    const auto note = [&](error_code ec, log_receipt) { ends.push_back(ec); };
+    producer.async_send(1, note);
+    sim.run_ready();
+    disk.fail_from(railmq::storage::disk_operation::sync, 1, boost::system::errc::io_error);
+    producer.async_send(2, note);
+    CHECK(ends == std::vector<error_code>(1));
+    sim.run_ready();
+    REQUIRE(ends.size() == 2);
+    CHECK(ends[1] == errc::journal_failed);
 }

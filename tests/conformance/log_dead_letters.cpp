@@ -420,6 +420,23 @@ TEMPLATE_TEST_CASE("a late rejection changes nothing", "", threaded_world, simul
     CHECK(log.stats("g").dead_lettered == 0);
 }
 
+TEST_CASE("a member that was taken for dead gives nothing up any more") {
+    simulated_world world;
+    const auto log = world.broker.log<int>("log");
+    send_range(log, 1, 1);
+    auto consumer = log.consumer({.group = "g"});
+    auto d = consumer.try_receive();
+    REQUIRE(d);
+    world.advance(1min);
+    auto other = log.consumer({.group = "g"});
+    auto again = other.receive(1s);
+    REQUIRE(again);
+    CHECK_FALSE(d->reject());
+    CHECK(log.stats("g").dead_lettered == 0);
+    CHECK(again->reject());
+    CHECK(log.stats("g").dead_lettered == 1);
+}
+
 TEST_CASE("whenever the power goes, a record that was passed is a dead letter") {
     simulated_disk disk{1};
     railmq::simulation sim{1};

@@ -34,13 +34,16 @@ template <class Runtime>
 errc log_reader<Runtime>::commit(
     core::rewinding back, errc& unwritten, woken_list<Runtime>& woken) {
     std::vector<core::offset_commit> what;
-    for (const auto& l : lanes_) {
-        const bool is_back = back == core::rewinding::allowed;
-        if (l->is_rewound == is_back && l->failed_with == errc{} &&
-            l->tracker.committable() != l->committed) {
-            what.push_back({{the_topic, l->partition}, l->tracker.committable(), {}});
+    what.reserve(touched_.size()); // nothing may throw while they are moved together
+    const bool is_back = back == core::rewinding::allowed;
+    std::erase_if(touched_, [&](lane* l) {
+        const std::uint64_t to = l->tracker.committable();
+        if (l->is_rewound == is_back && l->failed_with == errc{} && to != l->committed) {
+            what.push_back({{the_topic, l->partition}, to, {}});
         }
-    }
+        l->is_touched = to != l->committed;
+        return !l->is_touched;
+    });
     if (what.empty()) {
         return errc{};
     }

@@ -222,15 +222,22 @@ void log_reader<Runtime>::move_dead_letter(dead_place which) noexcept {
     }
     errc e{};
     try {
+        const std::uint32_t runs = reason == death_reason::rejected ? failures + 1 : failures;
+        bool is_there = false;
         core::log_cursor<Runtime> there;
         if (log_->line(which.partition)->seek(there, which.offset) == errc{}) {
             (void)there.read(1, unlimited, [&](const core::log_entry& entry) {
-                if (entry.offset == which.offset) { // else it was removed: there is nothing to move
-                    const std::uint32_t runs =
-                        reason == death_reason::rejected ? failures + 1 : failures;
+                is_there = entry.offset == which.offset;
+                if (is_there) {
                     e = bury({entry, which.partition, reason, detail, runs, failures});
                 }
             });
+        }
+        if (!is_there) { // retention was faster
+            core::log_entry gone;
+            gone.offset = which.offset;
+            gone.is_tombstone = true;
+            tell_dead({gone, which.partition, reason, detail, runs, failures}, {}, errc{}, true);
         }
     } catch (...) { // a copy, a codec, or no memory
         owner.count_swallowed();
@@ -245,6 +252,7 @@ void log_reader<Runtime>::move_dead_letter(dead_place which) noexcept {
     f->is_moving = false;
     if (e == errc{}) {
         (void)l->tracker.ack(which.epoch, which.offset);
+        touch(*l);
         l->failures.erase(l->failures.begin() + (f - l->failures.data()));
         failures_.fetch_sub(1);
         waiting_failures_.fetch_sub(1);
@@ -264,7 +272,6 @@ void log_reader<Runtime>::move_dead_letter(dead_place which) noexcept {
 /// Moves one, and tells of it. An error: it is where it was.
 template <class Runtime>
 errc log_reader<Runtime>::bury(const dead_record& r) {
-    auto& owner = log_->broker();
     const std::string from = log_->name() + "." + options_.group;
     const auto to = find_dead_letter_place(*log_, options_.group, options_.dead_letter);
     errc e = to.failed;
@@ -275,35 +282,44 @@ errc log_reader<Runtime>::bury(const dead_record& r) {
     } else if (e == errc{} && to.log != nullptr) {
         e = bury_in_log(*to.log, log_->name(), options_.group, r);
     }
+    tell_dead(r, to.name, e, drops);
+    return e;
+}
+
+template <class Runtime>
+void log_reader<Runtime>::tell_dead(
+    const dead_record& r, const std::string& target, errc e, bool drops) {
+    auto& owner = log_->broker();
     e != errc{} ? group_->count_refused()
     : drops     ? group_->count_dropped()
                 : group_->count_dead_lettered();
-    if (owner.is_listening()) {
-        const auto tell = [&](auto n) {
-            n.queue = from;
-            n.at = owner.clock().now();
-            n.id = r.entry.offset;
-            owner.notify({notice{std::move(n)}});
-        };
-        if (e != errc{}) {
-            notices::dead_letter_refused n{};
-            n.code = e;
-            n.target = to.name;
-            tell(std::move(n));
-        } else if (drops) {
-            notices::dropped n{};
-            n.reason = r.reason;
-            tell(std::move(n));
-        } else {
-            notices::dead_lettered n{};
-            n.reason = r.reason;
-            n.delivery_count = r.handed_out;
-            n.detail = r.detail;
-            n.target = to.name;
-            tell(std::move(n));
-        }
+    if (!owner.is_listening()) {
+        return;
     }
-    return e;
+    const std::string from = log_->name() + "." + options_.group;
+    const auto tell = [&](auto n) {
+        n.queue = from;
+        n.at = owner.clock().now();
+        n.id = r.entry.offset;
+        owner.notify({notice{std::move(n)}});
+    };
+    if (e != errc{}) {
+        notices::dead_letter_refused n{};
+        n.code = e;
+        n.target = target;
+        tell(std::move(n));
+    } else if (drops) {
+        notices::dropped n{};
+        n.reason = r.reason;
+        tell(std::move(n));
+    } else {
+        notices::dead_lettered n{};
+        n.reason = r.reason;
+        n.delivery_count = r.handed_out;
+        n.detail = r.detail;
+        n.target = target;
+        tell(std::move(n));
+    }
 }
 
 template <class Runtime>

@@ -58,6 +58,7 @@ struct log_lane {
     bool is_rewound = false; ///< A commit may go back.
     std::uint64_t committed = 0;
     core::ack_tracker tracker{};
+    bool is_touched = false; ///< There may be something to commit; its reader has it in a list.
     std::vector<failed_record> failures{}; ///< By offset.
 };
 

@@ -108,7 +108,7 @@ public:
     [[nodiscard]] bool is_open() const noexcept {
         return !is_closed_ && ended_ == errc{} && log_->closed() == errc{};
     }
-    /// Offsets that retention took away before they were read.
+    /// Offsets that retention took away before they were read, or could be given again.
     [[nodiscard]] std::uint64_t skipped() const noexcept { return skipped_; }
 
     // Receiving
@@ -220,6 +220,7 @@ public:
         l->failed_with = errc{};
         l->is_rewound = true;
         l->tracker.reset(offset);
+        touch(*l);
         forget_failures(*l);
         return errc{};
     }
@@ -274,6 +275,7 @@ public:
         for (const auto& l : lanes_) {
             forget_failures(*l);
         }
+        touched_.clear();
         lanes_.clear();
     }
 
@@ -298,6 +300,7 @@ public:
         }
         forget_failure(*l, d.entry.offset);
         if (group_ != nullptr) {
+            touch(*l);
             is_acked_.store(true, std::memory_order_release);
             changes_.fetch_add(1);
             wake_if_waiting(woken);
@@ -364,6 +367,9 @@ public:
 
     /// It becomes a dead letter at once. False as above. Throws `std::bad_alloc`.
     bool reject(const lease_type& d, std::string detail) {
+        if (member_.lost.load(std::memory_order_acquire) != errc{}) {
+            return false; // it comes again, to another
+        }
         {
             std::lock_guard guard{mutex_};
             lane* const l = find(d.partition, d.epoch);
@@ -468,11 +474,19 @@ private:
     /// With the lock held.
     void set_dead(failed_record& f, death_reason reason, std::string detail) noexcept;
     [[nodiscard]] errc bury(const dead_record& r);
+    /// Counts and tells what became of it.
+    void tell_dead(const dead_record& r, const std::string& target, errc e, bool drops);
     /// With no lock held: moves one that is due, or puts it off.
     void move_dead_letter(dead_place which) noexcept;
     /// The same for all that are due, on the consumer's thread.
     void move_dead_letters() noexcept;
 
+    /// Something of it may be to be committed. With the lock held.
+    void touch(lane& l) noexcept {
+        if (!std::exchange(l.is_touched, true)) {
+            touched_.push_back(&l); // there is room
+        }
+    }
     void tell_due() noexcept {
         if (due_ < told_) {
             told_ = due_;
@@ -530,6 +544,7 @@ private:
         // So that no epoch of an earlier assignment comes again.
         made->tracker = core::ack_tracker{offset, ++assignments_ << 32};
         std::lock_guard guard{mutex_};
+        touched_.reserve(lanes_.size() + 1);
         const auto at = std::lower_bound(
             lanes_.begin(), lanes_.end(), partition, [](const auto& l, std::uint32_t p) {
                 return l->partition < p;
@@ -544,6 +559,7 @@ private:
         });
         if (it != lanes_.end()) {
             forget_failures(**it);
+            std::erase(touched_, it->get());
             gone = std::move(*it);
             lanes_.erase(it);
         }
@@ -745,8 +761,9 @@ private:
     bool is_calling_back_ = false;
     std::uint64_t skipped_ = 0;
     std::uint64_t assignments_ = 0;
-    std::size_t turn_ = 0;
-    unsigned depth_ = 0; ///< How many calls use it, each inside of another.
+    std::size_t turn_ = 0;          ///< The lane that had records last.
+    std::size_t taken_in_turn_ = 0; ///< So many in a row.
+    unsigned depth_ = 0;            ///< How many calls use it, each inside of another.
     time_point next_beat_ = time_point::min();
     std::deque<receive_type*> receives_{};       ///< The first one waits for a record.
     bool is_listed_ = false;                     ///< A waiter of it, where it is woken.
@@ -755,6 +772,7 @@ private:
     typename Runtime::mutex mutex_{};
     random_engine random_;
     std::vector<std::unique_ptr<lane>> lanes_{}; ///< By partition.
+    std::vector<lane*> touched_{};               ///< Those that a commit has to look at.
     log_waiter<Runtime>* waiter_ = nullptr;
     time_point due_ = never;  ///< When what waits asynchronously has to look again.
     time_point told_ = never; ///< What the broker knows of that.

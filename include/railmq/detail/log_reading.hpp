@@ -30,14 +30,27 @@ bool log_reader<Runtime>::take(
         lock.lock();
     }
     seen = changes_.load();
+    // On with the lane that had some last, for a while: with many partitions, of which few are
+    // busy, a way around all of them costs more than the records.
+    constexpr std::size_t for_a_while = 64;
     std::size_t n = 0;
     const std::size_t count = lanes_.size();
-    const std::size_t first = count == 0 ? 0 : turn_++ % count;
+    std::size_t at = turn_ < count ? turn_ : 0;
     for (std::size_t k = 0; k < count && n < max; ++k) {
-        lane& l = *lanes_[(first + k) % count];
+        lane& l = *lanes_[at];
         if (!l.is_paused) {
+            const std::size_t before = n;
             n += take_from(l, max - n, lock.owns_lock(), sink, again_at, failed);
+            if (n != before) {
+                taken_in_turn_ = n - before + (at == turn_ ? taken_in_turn_ : 0);
+                turn_ = at;
+            }
         }
+        at = at + 1 == count ? 0 : at + 1;
+    }
+    if (taken_in_turn_ >= for_a_while) {
+        ++turn_;
+        taken_in_turn_ = 0;
     }
     return n != 0;
 }
@@ -71,8 +84,11 @@ std::size_t log_reader<Runtime>::take_from(
             sink(lease_type{e, l.cursor.pin(), l.partition, 0, l.tracker.epoch()});
             ++n;
         });
-        if (status == core::read_status::ok || status == core::read_status::at_end) {
+        if (status == core::read_status::at_end || n == max) {
             return n;
+        }
+        if (status == core::read_status::ok) {
+            continue; // there may be more in the next segment
         }
         if (status == core::read_status::out_of_range || l.line->enter(l.cursor) != errc{}) {
             l.is_placed = false;
@@ -102,6 +118,7 @@ bool log_reader<Runtime>::place(lane& l, errc& failed) {
         l.goes_to = to;
         if (group_ != nullptr) {
             l.tracker.skip_to(to);
+            touch(l);
         }
     }
     l.is_placed = true;
@@ -145,8 +162,10 @@ log_reader<Runtime>::give_again(lane& l, std::size_t max, Sink& sink, time_point
             ++f;
             ++n;
         } else { // removed meanwhile: there is nothing to do any more
+            ++skipped_;
             failures_.fetch_sub(1);
             (void)l.tracker.ack(l.tracker.epoch(), f->offset);
+            touch(l);
             f = l.failures.erase(f);
         }
     }
