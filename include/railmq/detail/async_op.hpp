@@ -86,6 +86,9 @@ public:
     void complete() noexcept {
         leave_timer();
         auto executor = executor_;
+        // Until the post has returned: else its context may run the completion, have nothing left
+        // to do, and be destroyed by who ran it, while the post still wakes a thread of it.
+        [[maybe_unused]] const auto work = work_;
         boost::asio::post(executor, boost::asio::bind_executor(executor, completion{&self()}));
     }
 
