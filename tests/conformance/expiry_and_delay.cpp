@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/queue_world.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -19,40 +20,13 @@ namespace {
 
 using railmq::errc;
 using railmq::error_code;
+using railmq::test::at_once;
 using railmq::test::error_of;
 
-const railmq::retry_policy at_once{.backoff = railmq::constant_backoff{.delay = 0s}};
-
-/// A broker in a simulation, and a queue whose dead letters are kept.
-struct world {
-    explicit world(railmq::queue_options o = {})
-        : q{b.queue<int>("q", o)} {}
-
-    /// Receives and acknowledges everything that is there now.
-    [[nodiscard]] std::vector<int> read_now() {
-        std::vector<int> all;
-        while (auto d = c.try_receive()) {
-            all.push_back(**d);
-            d->ack();
-        }
-        return all;
-    }
-    /// What has expired, in that order.
-    [[nodiscard]] std::vector<int> expired() {
-        std::vector<int> all;
-        auto dead = b.queue<int>("q.dead");
-        for (const auto& m : dead.peek(1000)) {
-            CHECK(m.deaths.front().reason == railmq::death_reason::expired);
-            all.push_back(m.value);
-        }
-        return all;
-    }
-
-    railmq::simulation sim{1};
-    railmq::sim_broker b{sim};
-    railmq::sim_queue<int> q;
-    railmq::sim_producer<int> p = q.producer();
-    railmq::sim_consumer<int> c = q.consumer();
+/// Its dead letters have all expired.
+struct world : railmq::test::queue_world {
+    using queue_world::queue_world;
+    [[nodiscard]] std::vector<int> expired() { return dead(railmq::death_reason::expired); }
 };
 
 } // namespace

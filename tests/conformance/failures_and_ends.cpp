@@ -6,6 +6,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/queue_world.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -23,13 +24,11 @@ namespace {
 
 using railmq::errc;
 using railmq::error_code;
+using railmq::test::at_once;
 using railmq::test::error_of;
 
-const railmq::retry_policy at_once{.backoff = railmq::constant_backoff{.delay = 0s}};
-
-struct world {
-    explicit world(railmq::queue_options o = {})
-        : q{b.queue<int>("q", o)} {}
+struct world : railmq::test::queue_world {
+    using queue_world::queue_world;
 
     /// What is in a queue, in the order in which it would be handed out.
     [[nodiscard]] std::vector<int> in(const char* name) {
@@ -39,11 +38,6 @@ struct world {
         }
         return all;
     }
-
-    railmq::simulation sim{1};
-    railmq::sim_broker b{sim};
-    railmq::sim_queue<int> q;
-    railmq::sim_producer<int> p = q.producer();
 };
 
 } // namespace
@@ -62,7 +56,7 @@ TEST_CASE("[F11] dead letters lie in the order in which they were given up") {
     for (auto& d : again) {
         d.reject();
     }
-    CHECK(w.in("q.dead") == std::vector{3, 1, 2});
+    CHECK(w.dead() == std::vector{3, 1, 2});
 }
 
 TEST_CASE("[F13] whoever fails and leaves takes nothing with him") {
@@ -103,7 +97,7 @@ TEST_CASE("[K08][K14] the first run is at once, and each later one after its own
     w.p.send(1);
     w.sim.advance(1h);
     CHECK(runs == std::vector<railmq::duration>{0s, 1s, 3s, 6s});
-    CHECK(w.in("q.dead") == std::vector{1});
+    CHECK(w.dead() == std::vector{1});
 }
 
 TEST_CASE("[K16] what comes back without a failure has none, and does not wait") {
@@ -123,7 +117,7 @@ TEST_CASE("[K16] what comes back without a failure has none, and does not wait")
     REQUIRE(d);
     CHECK(d->failure_count() == 1);
     d->nack();
-    CHECK(w.in("q.dead") == std::vector{1});
+    CHECK(w.dead() == std::vector{1});
 }
 
 TEST_CASE("[L07] dead letters of a limit lie in the order of the queue") {
@@ -135,7 +129,7 @@ TEST_CASE("[L07] dead letters of a limit lie in the order of the queue") {
         REQUIRE(all.size() == 2);
         all.clear(); // dropped: each has failed
     }
-    CHECK(w.in("q.dead") == std::vector{1, 2});
+    CHECK(w.dead() == std::vector{1, 2});
 }
 
 TEST_CASE("[L22] a subscription that gives up concerns nobody else") {
@@ -241,7 +235,7 @@ TEST_CASE("[Z01][Z02] what a handler sent that fails is never seen") {
     w.sim.advance(1h);
     CHECK(runs == 3); // one retried at once, one later
     CHECK(out.stats().accepted == 0);
-    CHECK(w.in("q.dead") == std::vector{1}); // once
+    CHECK(w.dead() == std::vector{1}); // once
     works = true;
     w.p.send(2);
     w.sim.run_ready();
@@ -282,7 +276,7 @@ TEST_CASE("[Z05] a batch of one whose work fails is dead-lettered like any other
     auto batch = c.receive_batch(limit, 500ms);
     REQUIRE(batch.size() == 1);
     batch.front().nack();
-    CHECK(w.in("q.dead") == std::vector{1});
+    CHECK(w.dead() == std::vector{1});
 }
 
 TEST_CASE("[Z10] whoever waited stands in no line any more") {

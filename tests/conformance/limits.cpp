@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
+#include "support/queue_world.hpp"
 #include "support/stats.hpp"
 
 #include <chrono>
@@ -21,16 +22,15 @@ namespace {
 using railmq::errc;
 using railmq::error_code;
 using railmq::overflow_policy;
+using railmq::test::at_once;
 using railmq::test::error_of;
 using railmq::test::text_of;
 
-const railmq::retry_policy at_once{.backoff = railmq::constant_backoff{.delay = 0s}};
+/// Its dead letters have all made room.
+struct world : railmq::test::queue_world {
+    using queue_world::queue_world;
 
-struct world {
-    explicit world(railmq::queue_options o)
-        : q{b.queue<int>("q", o)} {}
-
-    /// The errors of sends of these.
+    /// Which sends of these are taken; the others find the queue full.
     [[nodiscard]] std::vector<bool> accepted(const std::vector<int>& all) {
         std::vector<bool> taken;
         for (const int m : all) {
@@ -41,34 +41,12 @@ struct world {
         }
         return taken;
     }
-    [[nodiscard]] std::vector<int> read_now() {
-        std::vector<int> all;
-        while (auto d = c.try_receive()) {
-            all.push_back(**d);
-            d->ack();
-        }
-        return all;
-    }
     [[nodiscard]] std::vector<railmq::sim_delivery<int>> hold(std::size_t n) {
         auto all = c.receive_batch(n, 0s);
         REQUIRE(all.size() == n);
         return all;
     }
-    /// What was dropped, in that order.
-    [[nodiscard]] std::vector<int> dropped() {
-        std::vector<int> all;
-        for (const auto& m : b.queue<int>("q.dead").peek(1000)) {
-            CHECK(m.deaths.front().reason == railmq::death_reason::dropped_oldest);
-            all.push_back(m.value);
-        }
-        return all;
-    }
-
-    railmq::simulation sim{1};
-    railmq::sim_broker b{sim};
-    railmq::sim_queue<int> q;
-    railmq::sim_producer<int> p = q.producer();
-    railmq::sim_consumer<int> c = q.consumer();
+    [[nodiscard]] std::vector<int> dropped() { return dead(railmq::death_reason::dropped_oldest); }
 };
 
 } // namespace
