@@ -79,7 +79,15 @@ public:
     ~reply_desk() { broker_->forget_due(*this); }
 
     /// Waits for the first reply. Not in the constructor, since it keeps itself alive meanwhile.
-    void open() { listen(); }
+    /// Throws `std::bad_alloc`.
+    void open() {
+        try {
+            listen();
+        } catch (...) {
+            self_.reset(); // it does not wait, so nobody would let it go
+            throw;
+        }
+    }
 
     [[nodiscard]] const std::shared_ptr<broker_type>& broker() const noexcept { return broker_; }
     [[nodiscard]] const requester_options& options() const noexcept { return options_; }
@@ -111,7 +119,13 @@ public:
         a.work = boost::asio::prefer(a.executor, boost::asio::execution::outstanding_work.tracked);
         a.handler.swap(handler); // Boost 1.81 cannot assign it
         broker_->template use_async_timer<wake_up_timer<Runtime>>();
-        std::string id = add(std::move(a), number, ec);
+        std::string id;
+        try {
+            id = add(std::move(a), number, ec);
+        } catch (...) {
+            broker_->leave_async_timer();
+            throw;
+        }
         if (ec) {
             broker_->leave_async_timer();
             a.handler.swap(handler);
@@ -355,6 +369,7 @@ private:
             hand_over();
             listen();
         } catch (...) {
+            self_.reset();                // as in `open`
             fail_all(errc::memory_limit); // nothing else throws there
         }
     }
