@@ -41,7 +41,8 @@ TEST_CASE("crc32c: the published values") {
 TEST_CASE("crc32c: whatever the pieces and the alignment, as Boost.CRC has it") {
     railmq::random_engine random{railmq::test::seed(1)};
     for (int round = 0; round < 500; ++round) {
-        std::vector<std::byte> data(railmq::uniform_below(random, 200));
+        // Long ones are summed in several chains.
+        std::vector<std::byte> data(railmq::uniform_below(random, round % 2 == 0 ? 200 : 5'000));
         for (auto& b : data) {
             b = static_cast<std::byte>(random());
         }
@@ -58,7 +59,7 @@ TEST_CASE("crc32c: whatever the pieces and the alignment, as Boost.CRC has it") 
 TEST_CASE("crc32c: by tables it is what it is by the processor's instruction") {
     railmq::random_engine random{railmq::test::seed(2)};
     for (int round = 0; round < 500; ++round) {
-        std::vector<std::byte> data(railmq::uniform_below(random, 100));
+        std::vector<std::byte> data(railmq::uniform_below(random, round % 2 == 0 ? 100 : 5'000));
         for (auto& b : data) {
             b = static_cast<std::byte>(random());
         }
