@@ -32,8 +32,7 @@ void read(std::span<const std::byte> file, const segment_header& header) {
         require(reader.offset() == end && end <= file.size());
     }
     require(reader.seal().records <= file.size() / record_header::size);
-    (void)reader.is_empty_behind();
-    (void)reader.highest_synced();
+    (void)reader.look_behind();
 }
 
 /// Makes the header's checksum right where a record seems to begin, so that what the header says

@@ -21,6 +21,8 @@ namespace railmq::test {
 struct watch {
     std::uint64_t calls = 0;
     std::function<void()> before{};
+    /// What was to be brought to the device ahead of the sync: from where, and how much.
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> started{};
 
     void tell() {
         ++calls;
@@ -49,12 +51,18 @@ public:
         watch_->tell();
         file_.sync_data(ec);
     }
+    void start_sync(std::uint64_t offset, std::uint64_t size) {
+        watch_->started.emplace_back(offset, size);
+    }
     void allocate(std::uint64_t size, error_code& ec) { file_.allocate(size, ec); }
     void resize(std::uint64_t size, error_code& ec) {
         watch_->tell();
         file_.resize(size, ec);
     }
     [[nodiscard]] std::uint64_t size(error_code& ec) const { return file_.size(ec); }
+    [[nodiscard]] std::uint64_t data_from(std::uint64_t offset, error_code& ec) const {
+        return file_.data_from(offset, ec);
+    }
 
 private:
     storage::simulated_file file_{};

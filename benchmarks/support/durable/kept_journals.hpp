@@ -56,7 +56,7 @@ public:
 
     enum class end {
         closed,
-        synced,   ///< The process ends after a sync.
+        synced,   ///< The process ends after a sync, and one message more.
         unsynced, ///< It ends, and nothing has been synced but what the journal itself does.
     };
 
@@ -74,10 +74,11 @@ public:
             queue.lease(group);
             queue.acknowledge();
         }
-        queue.enqueue(payload, live);
+        queue.enqueue(payload, live - 1);
         if (how != end::unsynced) {
             queue.broker().sync();
         }
+        queue.enqueue(payload, 1); // whose record says what is on the device
         if (how != end::closed) {
             // With no call under way, the files are what a process that ends here leaves.
             copy(directory, copy_.path() + "/left");
@@ -103,7 +104,8 @@ public:
         const double elapsed = nanoseconds_between(begin, steady::now());
         queue.lease(live);
         require(queue.broker().recovery().was_closed == (how_ == end::closed), "another end");
-        return elapsed * 1e-6; // what was leased goes back when the broker is closed
+        queue.give_back();
+        return elapsed * 1e-6;
     }
 
 private:

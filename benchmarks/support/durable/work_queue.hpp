@@ -134,6 +134,13 @@ public:
             keep(*one.value().data());
         }
     }
+    /// As if they had never been taken, for the next time.
+    void give_back() {
+        for (auto& one : taken_) {
+            one.release();
+        }
+        taken_.clear();
+    }
     void acknowledge() {
         if (taken_.size() == 1) {
             taken_.front().ack();

@@ -28,6 +28,15 @@ struct encoded_row {
     [[nodiscard]] std::span<const std::byte> of(std::size_t i, std::size_t n) const noexcept {
         return n == 0 ? bytes.first(0) : bytes.subspan(begin_of(i), ends[i + n - 1] - begin_of(i));
     }
+    /// How many of `n` messages from the i-th on have as many bytes as that.
+    [[nodiscard]] std::size_t equal_sizes(std::size_t i, std::size_t n) const noexcept {
+        const std::size_t size = ends[i] - begin_of(i);
+        std::size_t equal = 1;
+        while (equal != n && ends[i + equal] - ends[i + equal - 1] == size) {
+            ++equal;
+        }
+        return equal;
+    }
 };
 
 /// That a message's state is another now, for a journal; or that of messages with ids in a row,

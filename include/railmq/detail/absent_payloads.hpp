@@ -44,10 +44,15 @@ public:
     }
     /// A message is known, without its payload.
     void add_absent(std::uint64_t id) { absent_.insert(id); }
-    /// A message has left. False: its payload was present, and that is for the caller to count, for
-    /// many at once, since the budget is shared with other threads.
-    [[nodiscard]] bool remove_absent(std::uint64_t id) noexcept {
-        return !absent_.empty() && absent_.erase(id);
+    /// Messages have left, `n` in a row. Returns how many of them had no payload here; that of the
+    /// others is for the caller to count, for many at once, since the budget is shared with other
+    /// threads.
+    [[nodiscard]] std::uint64_t remove_absent(std::uint64_t first, std::uint64_t n) noexcept {
+        std::uint64_t removed = 0;
+        for (std::uint64_t i = 0; i != n && !absent_.empty(); ++i) {
+            removed += absent_.erase(first + i) ? 1 : 0;
+        }
+        return removed;
     }
     /// It takes another number of bytes now.
     void resize(std::uint64_t id, std::size_t from, std::size_t to) noexcept {

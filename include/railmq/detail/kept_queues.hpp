@@ -31,7 +31,7 @@ errc queue_core<Runtime>::restore(
     struct entry {
         std::uint64_t position;
         std::uint64_t id;
-        storage::kept_message* message;
+        const storage::kept_message* message;
         bool is_in_line;
     };
     const std::lock_guard guard{mutex_};
@@ -40,7 +40,7 @@ errc queue_core<Runtime>::restore(
     const lower_due_later lower{*this, now};
     std::vector<entry> all;
     all.reserve(from.messages.size());
-    from.messages.for_each_from(0, [&](std::uint64_t id, storage::kept_message& m) {
+    from.messages.for_each_from(0, [&](std::uint64_t id, const storage::kept_message& m) {
         const bool is_plain = m.more == nullptr;
         const bool is_in_line =
             is_plain ? !m.is_held && m.delivery_count == 0
@@ -350,7 +350,7 @@ bool broker_core<Runtime>::store_again(
             open = it->second;
         } else {
             const auto unopened = kept_.queues.find(queue);
-            storage::kept_message* m =
+            const storage::kept_message* m =
                 unopened == kept_.queues.end() ? nullptr : unopened->second.messages.find(id);
             if (m == nullptr || !(m->where.location() == from)) {
                 return false;
@@ -362,9 +362,11 @@ bool broker_core<Runtime>::store_again(
                 return false;
             }
             std::vector<storage::usage_change> usage;
-            storage::count_usage(usage, m->where, -1);
-            m->where = {where, static_cast<std::uint32_t>(record.size())};
-            storage::count_usage(usage, m->where, 1);
+            storage::kept_message moved = *m;
+            storage::count_usage(usage, moved.where, -1);
+            moved.where = {where, static_cast<std::uint32_t>(record.size())};
+            storage::count_usage(usage, moved.where, 1);
+            unopened->second.messages.put(id, std::move(moved));
             journal_->change_usage(usage);
             return true;
         }

@@ -156,27 +156,32 @@ public:
     void written(machine_type& m, storage::record_location where) {
         std::size_t bytes_gone = 0;
         for (const auto& [first, count] : gone_) { // but for those that came and went at once
-            index_.take_row(first, count, [&](std::uint64_t id, const storage::kept_at& at) {
-                storage::count_usage(usage_, at, -1);
-                if (counts_payloads_ && !absent_.remove_absent(id)) {
-                    bytes_gone += at.bytes();
-                }
-            });
+            index_.take_row(
+                first, count, [&](std::uint64_t id, std::uint64_t n, const storage::kept_at& at) {
+                    storage::count_usage(usage_, at, -static_cast<std::int64_t>(n));
+                    if (counts_payloads_) {
+                        bytes_gone += at.bytes() * (n - absent_.remove_absent(id, n));
+                    }
+                });
         }
         std::size_t bytes_new = 0;
-        const auto place = [&](std::size_t bytes) {
+        const auto place = [&](std::uint64_t id, std::uint64_t n, std::size_t bytes) {
             const storage::kept_at at{where, static_cast<std::uint32_t>(bytes)};
-            storage::count_usage(usage_, at, 1);
-            bytes_new += bytes;
-            return at;
+            storage::count_usage(usage_, at, static_cast<std::int64_t>(n));
+            bytes_new += bytes * static_cast<std::size_t>(n);
+            index_.put_row(id, n, at);
         };
         for (const auto& [id, bytes] : stored_) {
-            index_.put(id, place(bytes));
+            place(id, 1, bytes);
         }
         for (const stored_row& r : stored_rows_) {
-            index_.put_row(r.first, r.count, [&](std::uint64_t i) {
-                return place(r.payloads->of(r.from + static_cast<std::size_t>(i), 1).size());
-            });
+            for (std::uint64_t i = 0; i != r.count;) {
+                const std::size_t from = r.from + static_cast<std::size_t>(i);
+                const auto left = static_cast<std::size_t>(r.count - i);
+                const std::size_t n = r.payloads->equal_sizes(from, left);
+                place(r.first + i, n, r.payloads->of(from, 1).size());
+                i += n;
+            }
         }
         journal_->change_usage(usage_);
         if (counts_payloads_) {

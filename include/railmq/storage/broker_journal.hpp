@@ -29,12 +29,12 @@ struct usage_change {
 };
 /// Adds one message, or takes one away, in the changes of the segments.
 inline void
-count_usage(std::vector<usage_change>& changes, const kept_at& where, std::int64_t sign) {
+count_usage(std::vector<usage_change>& changes, const kept_at& where, std::int64_t count) {
     if (changes.empty() || changes.back().segment != where.segment()) {
         changes.push_back({where.segment(), 0, 0});
     }
-    changes.back().bytes += sign * std::int64_t{where.bytes()};
-    changes.back().messages += sign;
+    changes.back().bytes += count * std::int64_t{where.bytes()};
+    changes.back().messages += count;
 }
 
 /// The same of a part of a row of a log's records, by which there are `rows` more of them.

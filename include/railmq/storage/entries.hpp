@@ -209,9 +209,10 @@ struct entry_visitor : log_entry_visitor {
 
 /// Reads the entries of a record and calls `visit.clock(...)`, `visit.queue(...)` and so on, with
 /// what `entry_writer` was given; `stored(queue, image, content)` with a `stored_content`, for each
-/// message of a `stored_run` as well.
-/// `wall` is what the wall clock is ahead of the time line that moments are wanted in. False: these
-/// are no entries; those before were visited.
+/// message of a `stored_run` as well, unless there is a `stored_plain(queue, first, count,
+/// enqueued, bytes)` for those of a run that take so many bytes each. `wall` is what the wall clock
+/// is ahead of the time line that moments are wanted in. False: these are no entries; those before
+/// were visited.
 template <class Visit>
 [[nodiscard]] bool read_entries(std::span<const std::byte> record, duration wall, Visit&& visit) {
     wire_reader r{record, wall};
@@ -290,7 +291,22 @@ template <class Visit>
             const std::uint64_t first = r.number();
             std::uint64_t count = r.number();
             const time_point enqueued = r.moment();
-            for (std::uint64_t id = first; count != 0 && !r.has_failed(); ++id, --count) {
+            // There may be millions: whoever can takes those together that are of one size.
+            constexpr bool takes_rows = requires {
+                visit.stored_plain(queue, first, count, enqueued, std::uint32_t{});
+            };
+            std::uint64_t id = first;
+            std::uint64_t row = 0;
+            std::uint32_t size = 0;
+            const auto end_row = [&] {
+                if constexpr (takes_rows) {
+                    if (row != 0) {
+                        visit.stored_plain(queue, id - row, row, enqueued, size);
+                        row = 0;
+                    }
+                }
+            };
+            for (; count != 0; ++id, --count) {
                 const std::size_t left = r.left();
                 stored_content content;
                 content.payload = r.raw(r.number());
@@ -298,9 +314,12 @@ template <class Visit>
                 if (r.has_failed()) {
                     break;
                 }
-                // There may be millions: whoever can, does without an image of each.
-                if constexpr (requires { visit.stored_plain(queue, id, enqueued, content); }) {
-                    visit.stored_plain(queue, id, enqueued, content);
+                if constexpr (takes_rows) {
+                    if (content.bytes != size) {
+                        end_row();
+                        size = content.bytes;
+                    }
+                    ++row;
                 } else {
                     core::message_image m;
                     m.id = m.position = id;
@@ -308,6 +327,7 @@ template <class Visit>
                     visit.stored(queue, std::move(m), content);
                 }
             }
+            end_row();
             break;
         }
         case entry_kind::changed: {

@@ -32,11 +32,16 @@ enum class open_mode : std::uint8_t {
 ///   and `offset` then reads as zeros.
 /// - `sync_data(ec)`: returns when contents and size are on the device. After an error nothing is
 ///   known of what was written before, and another call that succeeds says nothing about it.
+/// - `start_sync(offset, size)`: those bytes may be brought to the device from now on, so that the
+///   sync that is to come has less to wait for. Promises nothing, and returns without waiting.
 /// - `allocate(size, ec)`: makes the file at least `size` bytes long, with zeros, and gives it the
 ///   space: later writes below `size` do not fail for want of it. (File systems that never write
 ///   in place, such as btrfs and ZFS, do not keep that.) After an error it may be longer.
 /// - `resize(size, ec)`: cuts it, or makes it longer without giving it space.
 /// - `size(ec)`: its size in bytes.
+/// - `data_from(offset, ec)`: the first place from `offset` on that may have anything but zeros,
+///   its size where there is none: what lies before needs no reading. `offset` itself is an answer
+///   that is always right.
 ///
 /// Every operation sets `ec`, to success as well. Errors are the operating system's: compare them
 /// with `boost::system::errc`. Destroying a file closes it, without a sync.
@@ -53,9 +58,11 @@ concept file = std::movable<File> && std::default_initializable<File> && require
     { f.read_some_at(offset, in, ec) } -> std::same_as<std::size_t>;
     { f.write_some_at(offset, out, ec) } -> std::same_as<std::size_t>;
     { f.sync_data(ec) } -> std::same_as<void>;
+    { f.start_sync(offset, offset) } -> std::same_as<void>;
     { f.allocate(offset, ec) } -> std::same_as<void>;
     { f.resize(offset, ec) } -> std::same_as<void>;
     { f.size(ec) } -> std::same_as<std::uint64_t>;
+    { f.data_from(offset, ec) } -> std::same_as<std::uint64_t>;
 };
 
 /// A directory that is open, and the files in it. Names are single components that the library

@@ -230,6 +230,8 @@ public:
             (void)write_at(file_, b.offset, b.bytes.bytes(), ec);
             if (!ec && b.is_to_sync) {
                 file_.sync_data(ec);
+            } else if (!ec) {
+                start_sync(b.offset, b.offset + b.bytes.size());
             }
         } catch (...) { // a file that needs memory: what it has done is not known
             ec = errc::io_error;
@@ -316,6 +318,16 @@ private:
         ++records_;
         end_ += record.size();
         return last_;
+    }
+
+    /// Where nobody syncs, a segment's seal would have all of it to wait for: the device begins
+    /// with each part when that is whole.
+    void start_sync(std::uint64_t begin, std::uint64_t end) noexcept {
+        constexpr std::uint64_t part = std::uint64_t{4} << 20;
+        if (begin / part != end / part) {
+            begin = begin / part * part;
+            file_.start_sync(begin, end / part * part - begin);
+        }
     }
 
     void put_mark(record_kind kind, std::uint64_t segment) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -24,6 +25,14 @@ struct journal<Directory>::recovery {
     journal& self;
     recovery_report& report;
     error_code& ec;
+    /// Where some of the last segment's records are.
+    struct milestone {
+        std::uint64_t number;
+        std::uint64_t offset;
+    };
+    static constexpr std::uint64_t milestone_distance = std::uint64_t{1} << 20;
+    std::vector<milestone> milestones{};
+
     using window = segment_window<Directory>;
     using reader_type = basic_segment_reader<window>;
 
@@ -70,6 +79,9 @@ struct journal<Directory>::recovery {
             return 0;
         }
         std::uint64_t from = number - std::min<std::uint64_t>(header.read_before, number);
+        if (from == number) {
+            return from; // no mark can say more
+        }
         while (const auto record = reader->next()) {
             const record_kind kind = record->header.kind;
             if ((kind == record_kind::closed || kind == record_kind::marked) &&
@@ -112,8 +124,13 @@ struct journal<Directory>::recovery {
         self.header_ = header;
         self.last_ = header.first_record - 1;
         bool was_closed = false;
+        milestones.clear();
         while (const auto record = reader.next()) {
             self.last_ = record->header.number;
+            if (is_last && (milestones.empty() ||
+                            record->offset - milestones.back().offset >= milestone_distance)) {
+                milestones.push_back({record->header.number, record->offset});
+            }
             if constexpr (requires { visit.ended(was_closed); }) {
                 if (record->header.kind == record_kind::opened) {
                     visit.ended(was_closed);
@@ -138,9 +155,10 @@ struct journal<Directory>::recovery {
             damaged(number, 0, self.last_); // nobody counts as far, and they must not wrap around
             return;
         }
-        const bool is_clean = reader.is_empty_behind();
+        const auto behind = reader.look_behind();
+        const bool is_clean = behind.is_empty;
         const bool may_be_cut = is_last && !reader.is_sealed();
-        const std::uint64_t synced = may_be_cut ? reader.highest_synced() : self.last_;
+        const std::uint64_t synced = may_be_cut ? behind.highest_synced : self.last_;
         if (!is_read(reader.source())) {
             return;
         }
@@ -159,7 +177,7 @@ struct journal<Directory>::recovery {
         } else if (is_last) {
             // Whoever sealed it may have ended before that was on the device, and the next segment
             // must not be there without it.
-            make_sure(reader, reader.highest_synced());
+            make_sure(reader, behind.highest_synced);
             ec = ec ? cause(ec) : ec;
         }
     }
@@ -184,19 +202,28 @@ struct journal<Directory>::recovery {
             bytes.file().sync_data(ec);
         }
     }
-    /// Where the first record begins that is not known to be on the device.
+    /// Where the first record begins that is not known to be on the device: looked for from header
+    /// to header, since all of them were found intact.
     [[nodiscard]] std::uint64_t unsynced_from(window& bytes, std::uint64_t synced) {
-        struct borrowed {
-            window& bytes;
-            [[nodiscard]] std::uint64_t size() const noexcept { return bytes.size(); }
-            [[nodiscard]] auto at(std::uint64_t offset, std::size_t n) {
-                return bytes.at(offset, n);
-            }
-        };
-        basic_segment_reader<borrowed> again{borrowed{bytes}, self.header_};
-        while (again.next_number() <= synced && again.next()) {
+        const auto behind = std::upper_bound(
+            milestones.begin(),
+            milestones.end(),
+            synced + 1,
+            [](std::uint64_t n, const milestone& m) { return n < m.number; });
+        if (behind == milestones.begin()) {
+            return segment_header::size;
         }
-        return again.offset();
+        milestone at = *std::prev(behind);
+        for (; at.number <= synced; ++at.number) {
+            const auto h = decode_record(
+                bytes.at(at.offset, record_header::size),
+                {self.header_.journal, self.header_.number, at.offset});
+            if (!h) {
+                break; // the end of the records, or it cannot be read, which the window tells
+            }
+            at.offset += record_size(h->length);
+        }
+        return at.offset;
     }
 
     [[nodiscard]] bool accept(

@@ -443,20 +443,23 @@ private:
             epoch_ = std::max(epoch_, reader.epoch());
             begin = std::min<std::uint64_t>(bytes.size(), reader.offset());
             if (reader.is_sealed()) {
-                if (!reader.is_empty_behind()) {
+                if (!reader.look_behind().is_empty) {
                     note(
                         {damage_kind::surplus, s.number, begin, bytes.size(), 0, 0}, visit, report);
                 }
                 return;
             }
-            synced = next_segment == nullptr ? reader.highest_synced() : 0;
-            if (next_segment == nullptr && synced < next_) {
-                if (!reader.is_empty_behind()) {
-                    report.cut_segment = s.number;
-                    report.cut_offset = begin;
-                    report.cut_bytes = bytes.size() - begin;
+            if (next_segment == nullptr) {
+                const auto behind = reader.look_behind();
+                synced = behind.highest_synced;
+                if (synced < next_) {
+                    if (!behind.is_empty) {
+                        report.cut_segment = s.number;
+                        report.cut_offset = begin;
+                        report.cut_bytes = bytes.size() - begin;
+                    }
+                    return;
                 }
-                return;
             }
         }
         go_on(s, bytes, next_segment, begin, synced, emit, visit, report);

@@ -25,6 +25,8 @@ public:
     [[nodiscard]] std::uint64_t segment() const noexcept { return segment_; }
     [[nodiscard]] std::uint32_t bytes() const noexcept { return bytes_; }
 
+    friend bool operator==(const kept_at&, const kept_at&) noexcept = default;
+
 private:
     std::uint32_t segment_ = 0;
     std::uint32_t offset_ = 0;

@@ -25,9 +25,9 @@ struct kept_message {
     bool is_held = false;
     time_point enqueued{};
     time_point first_handed_out = never;
-    std::unique_ptr<core::message_image> more{}; ///< All of it, where that is not all.
+    std::shared_ptr<const core::message_image> more{}; ///< All of it, where that is not all.
 
-    [[nodiscard]] bool is_empty() const noexcept { return where.is_empty(); }
+    friend bool operator==(const kept_message&, const kept_message&) noexcept = default;
 
     void become(core::message_image m) {
         if (m.is_plain()) {
@@ -37,7 +37,7 @@ struct kept_message {
             first_handed_out = m.first_handed_out;
             more.reset();
         } else {
-            more = std::make_unique<core::message_image>(std::move(m));
+            more = std::make_shared<const core::message_image>(std::move(m));
         }
     }
     void become_held(std::uint64_t id, std::uint32_t count, time_point at) {
@@ -142,25 +142,28 @@ public:
     }
     void stored_plain(
         std::uint64_t number,
-        std::uint64_t id,
+        std::uint64_t first,
+        std::uint64_t n,
         time_point enqueued,
-        const stored_content& content) {
+        std::uint32_t bytes) {
         latest = std::max(latest, enqueued);
         if (kept_queue* q = find(number)) {
-            std::uint64_t& next =
-                id < delayed_ids ? q->definition.next_position : q->definition.next_delayed;
-            next = std::max(next, (id < delayed_ids ? id : id - delayed_ids) + 1);
+            count(*q, first);
+            count(*q, first + (n - 1));
             kept_message made;
-            made.where = kept_at{where_, content.bytes};
+            made.where = kept_at{where_, bytes};
             made.enqueued = enqueued;
-            q->messages.put(id, std::move(made));
+            q->messages.put_row(first, n, made);
         }
     }
     void changed(std::uint64_t number, core::message_image m) {
         if (kept_queue* q = find(number)) {
-            if (kept_message* known = q->messages.find(m.id)) {
+            const std::uint64_t id = m.id;
+            if (const kept_message* known = q->messages.find(id)) {
                 count(*q, m);
-                known->become(std::move(m));
+                kept_message now = *known;
+                now.become(std::move(m));
+                q->messages.put(id, std::move(now));
             }
         }
     }
@@ -172,48 +175,42 @@ public:
         time_point at) {
         latest = std::max(latest, at);
         if (kept_queue* q = find(number)) {
-            q->messages.for_each_from(first, [&](std::uint64_t id, kept_message& m) {
-                if (id - first >= n) {
-                    return false;
-                }
+            q->messages.update(first, n, [&](std::uint64_t id, kept_message& m) {
                 m.become_held(id, delivery_count, at);
-                return true;
             });
         }
     }
     void gone(std::uint64_t number, std::uint64_t first, std::uint64_t n) {
         if (kept_queue* q = find(number); q != nullptr && n != 0) {
-            core::message_image last; // it may have come and gone at once
-            last.id = last.position = first + (n - 1);
-            count(*q, last);
-            if (q->messages.begins_with(first, n)) {
-                q->messages.take_row(first, n, [](std::uint64_t, const kept_message&) {});
-                return;
-            }
+            count(*q, first + (n - 1)); // it may have come and gone at once
+            remove(*q, first, n);
         }
-        each(number, first, n, [](id_map<kept_message>& messages, std::uint64_t id) {
-            messages.take(id);
-        });
     }
     void range(std::uint64_t number, std::uint64_t from, std::uint64_t to) {
-        each(number, from, to - from, [](id_map<kept_message>& messages, std::uint64_t id) {
-            messages.take(id);
-        });
+        if (kept_queue* q = find(number)) {
+            remove(*q, from, to - from);
+        }
     }
     /// A queue may stay unopened for several lives of its broker, so that what ended the first one
     /// must not be forgotten, and what ends a later one does not count.
     void ended(bool was_closed) {
         for (auto& [number, queue] : queues) {
-            queue.messages.for_each_from(0, [&](std::uint64_t id, kept_message& m) {
+            auto& messages = queue.messages;
+            std::vector<std::uint64_t> held;
+            messages.for_each_from(0, [&](std::uint64_t id, const kept_message& m) {
                 if (m.more == nullptr ? m.is_held : m.more->state == core::image_state::held) {
-                    core::message_image image = m.image(id);
-                    image.state =
-                        was_closed ? core::image_state::returned : core::image_state::crashed;
-                    image.returned_to = requeue_position::original;
-                    m.become(std::move(image));
+                    held.push_back(id);
                 }
                 return true;
             });
+            for (const std::uint64_t id : held) {
+                kept_message m = *messages.find(id);
+                core::message_image image = m.image(id);
+                image.state = was_closed ? core::image_state::returned : core::image_state::crashed;
+                image.returned_to = requeue_position::original;
+                m.become(std::move(image));
+                messages.put(id, std::move(m));
+            }
         }
     }
     void listed(
@@ -238,37 +235,23 @@ private:
     }
     /// Numbers never start over.
     static void count(kept_queue& q, const core::message_image& m) noexcept {
+        count(q, m.id);
+        count(q, m.position);
+    }
+    static void count(kept_queue& q, std::uint64_t id) noexcept {
         queue_definition& d = q.definition;
-        for (const std::uint64_t n : {m.id, m.position}) {
-            if (n < delayed_ids) {
-                d.next_position = std::max(d.next_position, n + 1);
-            } else {
-                d.next_delayed = std::max(d.next_delayed, n - delayed_ids + 1);
-            }
+        if (id < delayed_ids) {
+            d.next_position = std::max(d.next_position, id + 1);
+        } else {
+            d.next_delayed = std::max(d.next_delayed, id - delayed_ids + 1);
         }
     }
-    /// Calls `f` for the messages of a queue that have one of `n` ids from `first` on.
-    template <class F>
-    void each(std::uint64_t number, std::uint64_t first, std::uint64_t n, F&& f) {
-        kept_queue* q = find(number);
-        if (q == nullptr) {
-            return;
-        }
-        ids_.clear();
-        q->messages.for_each_from(first, [&](std::uint64_t id, const kept_message&) {
-            if (id - first >= n) {
-                return false;
-            }
-            ids_.push_back(id);
-            return true;
-        });
-        for (const std::uint64_t id : ids_) {
-            f(q->messages, id);
-        }
+    static void remove(kept_queue& q, std::uint64_t first, std::uint64_t n) {
+        q.messages.take_row(
+            first, n, [](std::uint64_t, std::uint64_t, const kept_message&) noexcept {});
     }
 
     record_location where_{};
-    std::vector<std::uint64_t> ids_{};
 };
 
 } // namespace railmq::storage

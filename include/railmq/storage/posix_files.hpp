@@ -55,6 +55,19 @@ public:
         return ec ? 0 : count(::pwrite(number(), out.data(), out.size(), to_off_t(offset)), ec);
     }
     void sync_data(error_code& ec) noexcept { ec = detail::posix_result(::fdatasync(number())); }
+    /// Where the system has no such call this does nothing. What the device reports, the next sync
+    /// does.
+    void start_sync(std::uint64_t offset, std::uint64_t size) noexcept {
+#if defined(SYNC_FILE_RANGE_WRITE)
+        if (!check(offset) && !check(size)) {
+            static_cast<void>(::sync_file_range(
+                number(), to_off_t(offset), to_off_t(size), SYNC_FILE_RANGE_WRITE));
+        }
+#else
+        static_cast<void>(offset);
+        static_cast<void>(size);
+#endif
+    }
     /// After an error the file may be longer than it was, and have some of the space.
     void allocate(std::uint64_t size, error_code& ec) noexcept {
         ec = check(size);
@@ -75,6 +88,23 @@ public:
         ec = detail::posix_stat(descriptor_, info);
         return ec ? 0 : static_cast<std::uint64_t>(info.st_size);
     }
+    /// Where file systems tell no space that was only reserved from data, `offset` itself.
+    [[nodiscard]] std::uint64_t data_from(std::uint64_t offset, error_code& ec) const noexcept {
+        ec = check(offset);
+#if defined(SEEK_DATA)
+        if (!ec) {
+            const off_t found = ::lseek(number(), to_off_t(offset), SEEK_DATA);
+            if (found >= 0) {
+                return static_cast<std::uint64_t>(found);
+            }
+            if (errno == ENXIO) { // nothing but zeros, or the end
+                return std::max(offset, size(ec));
+            }
+            ec = errno == EINVAL ? error_code{} : detail::posix_result(found);
+        }
+#endif
+        return offset;
+    }
 
 private:
     friend class posix_directory;
@@ -89,7 +119,9 @@ private:
         ec = detail::posix_result(result);
         return ec ? 0 : static_cast<std::size_t>(result);
     }
-    [[nodiscard]] int number() const noexcept { return descriptor_.get(); }
+    [[nodiscard]] int number() const noexcept {
+        return descriptor_.get();
+    }
 
     detail::posix_descriptor descriptor_{};
 };

@@ -65,6 +65,14 @@ public:
         const auto there = static_cast<std::size_t>(std::min<std::uint64_t>(n, size_ - offset));
         return ahead_.at(offset, there, failed_);
     }
+    /// The first place from there on that may have anything but zeros.
+    [[nodiscard]] std::uint64_t data_from(std::uint64_t offset) {
+        if (failed_ || offset >= size_) {
+            return offset;
+        }
+        const std::uint64_t found = ahead_.file.data_from(offset, failed_);
+        return failed_ ? offset : std::min(found, size_);
+    }
     [[nodiscard]] error_code error() const noexcept { return failed_; }
     [[nodiscard]] file_type& file() noexcept { return ahead_.file; }
 

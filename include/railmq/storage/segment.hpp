@@ -51,11 +51,12 @@ struct record_view {
 
 /// A segment's bytes, as a `basic_segment_reader` asks for them: `size()` is how many there are,
 /// and `at(offset, n)` gives those `n` until it is called again, or fewer where there are not as
-/// many.
+/// many. `data_from(offset)` is the first place from there on that may have anything but zeros.
 template <class Source>
 concept segment_source = requires(Source& source, std::uint64_t offset, std::size_t n) {
     { std::as_const(source).size() } -> std::convertible_to<std::uint64_t>;
     { source.at(offset, n) } -> std::convertible_to<std::span<const std::byte>>;
+    { source.data_from(offset) } -> std::convertible_to<std::uint64_t>;
 };
 
 /// A whole segment in memory.
@@ -69,6 +70,7 @@ public:
         const auto begin = std::min<std::size_t>(file_.size(), offset);
         return file_.subspan(begin, std::min(n, file_.size() - begin));
     }
+    [[nodiscard]] std::uint64_t data_from(std::uint64_t offset) const noexcept { return offset; }
 
 private:
     std::span<const std::byte> file_;
@@ -140,41 +142,51 @@ public:
     [[nodiscard]] segment_seal seal() const noexcept { return {records_, chain_.value()}; }
     [[nodiscard]] const crc32c& chain() const noexcept { return chain_; }
 
-    /// The highest number of which any intact record of the file says that it was on the device,
-    /// those behind `offset()` included: they may have reached the disk although what lies before
-    /// them did not.
-    [[nodiscard]] std::uint64_t highest_synced() {
-        std::uint64_t highest = synced_;
-        for (std::uint64_t at = offset_; at + record_header::size <= file_.size();) {
-            const auto part = some_from(at);
-            if (part.size() < record_header::size) {
+    /// What there is from `offset()` on.
+    struct rest {
+        /// Nothing but zeros, as in space that was only reserved.
+        bool is_empty = true;
+        /// The highest number of which any intact record of the file says that it was on the
+        /// device, those behind `offset()` included: they may have reached the disk although what
+        /// lies before them did not.
+        std::uint64_t highest_synced = 0;
+    };
+    [[nodiscard]] rest look_behind() {
+        rest found{true, synced_};
+        constexpr std::uint64_t alignment = record_header::alignment;
+        // A header may begin in one part and end in the next.
+        constexpr std::uint64_t overlap = record_header::size - alignment;
+        for (std::uint64_t at = offset_;;) {
+            const std::uint64_t data = file_.data_from(at) / alignment * alignment;
+            at = std::max(at, data - std::min(data, overlap));
+            if (at >= file_.size()) {
                 break;
             }
-            std::size_t i = 0;
-            for (; i + record_header::size <= part.size(); i += record_header::alignment) {
+            const auto part = some_from(at);
+            if (part.empty()) { // it cannot be read
+                found.is_empty = false;
+                break;
+            }
+            const bool is_last = at + part.size() == file_.size();
+            const std::uint64_t next = at + part.size() - (is_last ? 0 : overlap);
+            const std::uint64_t here = std::exchange(at, next);
+            if (is_empty_space(part)) {
+                continue;
+            }
+            found.is_empty = false;
+            for (std::size_t i = 0; i + record_header::size <= part.size();
+                 i += record_header::alignment) {
                 // Cheap to see for nearly everything that is no record.
                 const auto kind = format::load<std::uint32_t>(part.data() + i + 12);
                 if (kind == 0 || kind > static_cast<std::uint32_t>(record_kind::marked)) {
                     continue;
                 }
-                if (const auto h = decode_record(part.subspan(i), place(at + i))) {
-                    highest = std::max(highest, h->synced);
+                if (const auto h = decode_record(part.subspan(i), place(here + i))) {
+                    found.highest_synced = std::max(found.highest_synced, h->synced);
                 }
             }
-            at += i;
         }
-        return highest;
-    }
-    /// Whether there is nothing but zeros from `offset()` on, as in space that was only reserved.
-    [[nodiscard]] bool is_empty_behind() {
-        for (std::uint64_t at = offset_; at < file_.size();) {
-            const auto part = some_from(at);
-            if (part.empty() || !is_empty_space(part)) {
-                return false;
-            }
-            at += part.size();
-        }
-        return true;
+        return found;
     }
 
 private:

@@ -125,19 +125,12 @@ public:
         return got.empty() ? std::uint8_t{0} : static_cast<std::uint8_t>(got[0]);
     }
     [[nodiscard]] std::uint64_t number() noexcept {
-        std::uint64_t value = 0;
-        for (unsigned shift = 0; shift < 64; shift += 7) {
-            const std::uint64_t b = byte();
-            if (shift == 63 && b > 1) {
-                break;
-            }
-            value |= (b & 0x7f) << shift;
-            if ((b & 0x80) == 0) {
-                return has_failed_ ? 0 : value;
-            }
+        if (!in_.empty() && in_.front() < std::byte{0x80}) { // most are that short
+            const auto small = std::to_integer<std::uint64_t>(in_.front());
+            in_ = in_.subspan(1);
+            return small;
         }
-        fail();
-        return 0;
+        return long_number();
     }
     /// A number below `limit`; a higher one is none.
     [[nodiscard]] std::uint64_t number_below(std::uint64_t limit) noexcept {
@@ -184,6 +177,22 @@ public:
     }
 
 private:
+    [[nodiscard]] std::uint64_t long_number() noexcept {
+        std::uint64_t value = 0;
+        for (unsigned shift = 0; shift < 64; shift += 7) {
+            const std::uint64_t b = byte();
+            if (shift == 63 && b > 1) {
+                break;
+            }
+            value |= (b & 0x7f) << shift;
+            if ((b & 0x80) == 0) {
+                return has_failed_ ? 0 : value;
+            }
+        }
+        fail();
+        return 0;
+    }
+
     std::span<const std::byte> in_;
     duration wall_;
     bool has_failed_ = false;

@@ -5,6 +5,7 @@
 
 #include "support/catch.hpp"
 #include "support/seed.hpp"
+#include "support/watched_disk.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -517,4 +518,37 @@ TEST_CASE("[T17] journal: a payload that looks like a record is none") {
     w.crash();
     REQUIRE_FALSE(w.open());
     CHECK(w.read == texts{"one", text, "three"});
+}
+
+TEST_CASE("journal: where nobody syncs, the device is given whole parts, each once and in order") {
+    simulated_disk disk{1};
+    railmq::test::watch watch;
+    recovery_report report;
+    error_code ec;
+    auto j = journal<railmq::test::watched_directory>::open(
+        railmq::test::watched_directory{disk, watch},
+        {},
+        id,
+        [](std::uint64_t, std::span<const std::byte>, record_location) {},
+        report,
+        ec);
+    REQUIRE(j);
+    const std::vector<std::byte> payload(1'000'000);
+    constexpr std::uint64_t part = std::uint64_t{4} << 20;
+    for (int i = 0; i < 19; ++i) {
+        (void)j->append(payload, ec);
+        REQUIRE_FALSE(ec);
+        j->write(ec);
+        REQUIRE_FALSE(ec);
+    }
+    CHECK(
+        watch.started == std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+                             {0, part}, {part, part}, {2 * part, part}, {3 * part, part}});
+    watch.started.clear();
+    for (int i = 0; i < 6; ++i) {
+        (void)j->append(payload, ec);
+        j->sync(ec);
+        REQUIRE_FALSE(ec);
+    }
+    CHECK(watch.started.empty());
 }

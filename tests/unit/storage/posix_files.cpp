@@ -520,6 +520,42 @@ TEST_CASE("posix_file: allocate gives space, and never cuts") {
     }
 }
 
+TEST_CASE("posix_file: what was only reserved need not be read, and what was written is found") {
+    const temporary_directory where;
+    posix_directory d = where.open();
+    posix_file f = make(d, "f");
+    error_code ec = old_error();
+    constexpr std::uint64_t mega = std::uint64_t{1} << 20;
+    f.allocate(4 * mega, ec);
+    REQUIRE_FALSE(ec);
+    const std::array<std::byte, 3> data{std::byte{1}, std::byte{2}, std::byte{3}};
+    CHECK(write_at(f, 2 * mega, data, ec) == 3);
+    // Where file systems do not tell, every place may have data.
+    const std::uint64_t first = f.data_from(0, ec);
+    CHECK_FALSE(ec);
+    CHECK(first <= 2 * mega);
+    const std::uint64_t behind = f.data_from(3 * mega, ec);
+    CHECK_FALSE(ec);
+    CHECK((behind == 3 * mega || behind == 4 * mega));
+    CHECK((first == 0) == (behind == 3 * mega));
+    CHECK(f.data_from(2 * mega + 1, ec) == 2 * mega + 1);
+    CHECK(f.data_from(9 * mega, ec) == 9 * mega);
+    CHECK_FALSE(ec);
+}
+
+TEST_CASE("posix_file: a sync that is begun early changes nothing that is read") {
+    const temporary_directory where;
+    posix_directory d = where.open();
+    posix_file f = make(d, "f", "abc");
+    f.start_sync(0, 3);
+    f.start_sync(1'000, 1'000'000);
+    f.start_sync(~std::uint64_t{0}, 1);
+    error_code ec = old_error();
+    f.sync_data(ec);
+    CHECK_FALSE(ec);
+    CHECK(slurp(where / "f") == "abc");
+}
+
 TEST_CASE("posix_file: the system's errors are reported as they are") {
     const temporary_directory t;
     auto d = t.open();

@@ -284,7 +284,7 @@ TEST_CASE("salvage: of an intact journal it is a copy") {
         kept_queue& copy = now->state().queues.at(number);
         CHECK(copy.definition == q.definition);
         q.messages.for_each_from(0, [&, n = number](std::uint64_t id, const kept_message& m) {
-            kept_message* const other = copy.messages.find(id);
+            const kept_message* const other = copy.messages.find(id);
             REQUIRE(other != nullptr);
             auto image = m.image(id);
             auto other_image = other->image(id);

@@ -117,7 +117,7 @@ TEST_CASE("segment: a seal holds for exactly what comes before it, and is the la
         b.add(13);
         CHECK(b.read_all().is_sealed());
         CHECK(b.read_all().next_number() == 13);
-        CHECK_FALSE(b.read_all().is_empty_behind());
+        CHECK_FALSE(b.read_all().look_behind().is_empty);
     }
     SECTION("another count") {
         b.seal(12, {3, right.chain});
@@ -135,12 +135,12 @@ TEST_CASE("segment: what was synced is known from records behind damage as well"
     const std::size_t damage = b.file.size();
     b.add(11);
     b.add(12, 5, 11);
-    CHECK(b.read_all().highest_synced() == 11);
+    CHECK(b.read_all().look_behind().highest_synced == 11);
     b.file[damage + record_header::size] ^= std::byte{1};
     CHECK(b.read_all().next_number() == 11);
-    CHECK(b.read_all().highest_synced() == 11);
-    CHECK_FALSE(b.read_all().is_empty_behind());
+    CHECK(b.read_all().look_behind().highest_synced == 11);
+    CHECK_FALSE(b.read_all().look_behind().is_empty);
     std::fill(b.file.begin() + static_cast<std::ptrdiff_t>(damage), b.file.end(), std::byte{0});
-    CHECK(b.read_all().highest_synced() == 0);
-    CHECK(b.read_all().is_empty_behind());
+    CHECK(b.read_all().look_behind().highest_synced == 0);
+    CHECK(b.read_all().look_behind().is_empty);
 }

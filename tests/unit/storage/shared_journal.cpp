@@ -68,6 +68,10 @@ public:
     void allocate(std::uint64_t size, error_code& ec) { file_.allocate(size, ec); }
     void resize(std::uint64_t size, error_code& ec) { file_.resize(size, ec); }
     std::uint64_t size(error_code& ec) { return file_.size(ec); }
+    void start_sync(std::uint64_t offset, std::uint64_t size) { file_.start_sync(offset, size); }
+    std::uint64_t data_from(std::uint64_t offset, error_code& ec) {
+        return file_.data_from(offset, ec);
+    }
 
 private:
     posix_file file_{};
