@@ -5,6 +5,7 @@
 #include <railmq/storage/files.hpp>
 #include <railmq/storage/read_ahead.hpp>
 #include <railmq/storage/record_buffer.hpp>
+#include <railmq/storage/reusable_segment.hpp>
 #include <railmq/storage/segment.hpp>
 
 #include <algorithm>
@@ -185,15 +186,20 @@ public:
         return all;
     }
 
-    /// Deletes a segment from which nothing has to be read. Until the directory's next sync, which
-    /// comes with the next segment, a crash may bring it back.
+    /// Deletes a segment from which nothing has to be read, or keeps its file for the next one; one
+    /// such file is kept until the journal is closed or space is short. Until the directory's next
+    /// sync, which comes with the next segment, a crash may bring it back.
     void remove_segment(std::uint64_t number, error_code& ec) {
         if (number >= is_read_from()) {
             ec = errc::invalid_argument;
             return;
         }
         if (may_go_on(ec) && is_ours(ec)) {
-            directory_.remove(segment_name(number), ec);
+            const std::string name = segment_name(number);
+            const std::uint64_t size = options_.segment_bytes;
+            if (!reusable_.keep(directory_, name, size / 2, 2 * size)) {
+                directory_.remove(name, ec);
+            }
             if (ec) {
                 ec = cause(ec);
             }
@@ -218,8 +224,11 @@ public:
     [[nodiscard]] batch begin_flush(bool and_sync, error_code& ec) {
         batch b;
         if (may_go_on(ec) && is_ours(ec)) {
+            b.offset = end_ - buffer_.size();
+            if (header_.is_reused && buffer_.size() != 0) { // or an old record would seem to follow
+                std::ranges::fill(buffer_.extend(record_header::size), std::byte{});
+            }
             b.bytes = std::exchange(buffer_, std::move(spare_));
-            b.offset = end_ - b.bytes.size();
             b.last = last_;
             b.is_to_sync = and_sync && synced_ != last_;
         }
@@ -261,6 +270,7 @@ public:
             put_mark(record_kind::closed, read_from_);
             sync(ec);
         }
+        reusable_.drop(directory_);
         has_failed_ = true;
         file_ = {};
         lock_ = {};
@@ -299,7 +309,9 @@ private:
     }
 
     std::uint64_t put(record_kind kind, std::span<const std::byte> payload) {
-        const std::span record = buffer_.extend(record_size(payload.size()));
+        const std::uint64_t size = record_size(payload.size());
+        buffer_.reserve(size + record_header::size); // for what `begin_flush` adds
+        const std::span record = buffer_.extend(size);
         // What fills it up, before the rest is written over it.
         format::store(record.data() + record.size() - 8, std::uint64_t{0});
         std::copy(payload.begin(), payload.end(), record.begin() + record_header::size);
@@ -374,9 +386,13 @@ private:
         }
         return !ec;
     }
-    static void allocate(file_type& file, std::uint64_t size, error_code& ec) {
+    void allocate(file_type& file, std::uint64_t size, error_code& ec) {
         do {
             file.allocate(size, ec);
+            if (ec == boost::system::errc::no_space_on_device && reusable_.bytes() != 0) {
+                reusable_.drop(directory_);
+                ec = boost::system::errc::make_error_code(boost::system::errc::interrupted);
+            }
         } while (ec == boost::system::errc::interrupted);
     }
     void reserve(std::uint64_t size, error_code& ec) {
@@ -388,7 +404,8 @@ private:
         // ones where the file is large already, so that a small journal stays small.
         const std::uint64_t step =
             std::min(options_.segment_bytes, std::max(std::uint64_t{1} << 20, reserved_ / 2));
-        const std::uint64_t more = std::max(size, reserved_ + step);
+        const std::uint64_t most = options_.segment_bytes + options_.headroom_bytes;
+        const std::uint64_t more = std::max(size, std::min(reserved_ + step, most));
         allocate(file_, more, ec);
         if (ec == boost::system::errc::no_space_on_device && more != size) {
             allocate(file_, size, ec);
@@ -409,7 +426,7 @@ private:
             return;
         }
         // The seal takes a number as well.
-        const segment_header next{
+        segment_header next{
             header_.journal,
             header_.number + 1,
             epoch_,
@@ -417,8 +434,8 @@ private:
             read_before(header_.number + 1)};
         // All of it is made under another name, so that a crash or a full disk leaves the journal
         // as it is, and a segment that has its name is complete.
-        file_type file = create(next, options_.headroom_bytes, ec);
         std::uint64_t headroom = options_.headroom_bytes;
+        auto made = create(next, headroom, ec);
         if (ec == boost::system::errc::no_space_on_device) {
             // What is reserved here is of no use any more once the next one is there.
             error_code undone;
@@ -428,7 +445,7 @@ private:
             headroom = std::min(headroom, free > 2 * blocks ? free - blocks : free / 2);
             directory_.remove(unfinished_name(), undone);
             file_.resize(with_seal(end_), undone);
-            file = create(next, headroom, ec);
+            made = create(next, headroom, ec);
             if (ec) {
                 directory_.remove(unfinished_name(), undone);
                 allocate(file_, kept, undone);
@@ -456,11 +473,11 @@ private:
             fail(ec);
             return;
         }
-        enter(std::move(file), next, headroom);
+        enter(std::move(made), next);
     }
     /// Begins a segment where none is being written.
-    void start(const segment_header& next, error_code& ec) {
-        file_type file = create(next, options_.headroom_bytes, ec);
+    void start(segment_header next, error_code& ec) {
+        auto made = create(next, options_.headroom_bytes, ec);
         if (!ec) {
             publish(segment_name(next.number), ec);
         }
@@ -468,33 +485,45 @@ private:
             ec = cause(ec);
             return;
         }
-        enter(std::move(file), next, options_.headroom_bytes);
+        enter(std::move(made), next);
     }
     [[nodiscard]] std::uint32_t read_before(std::uint64_t segment) const noexcept {
         return static_cast<std::uint32_t>(segment - read_from_);
     }
     [[nodiscard]] static std::string unfinished_name() { return "next.tmp"; }
 
-    /// A new segment with nothing in it, synced, under the unfinished name.
-    [[nodiscard]] file_type
-    create(const segment_header& header, std::uint64_t headroom, error_code& ec) {
-        file_type file = directory_.open(unfinished_name(), open_mode::create, ec);
-        if (ec == boost::system::errc::file_exists) { // an attempt before this one failed
-            directory_.remove(unfinished_name(), ec);
+    using reusable_type = reusable_segment<Directory>;
+    /// A new segment with nothing in it, synced, under the unfinished name; and how long its file
+    /// is. Whether that was another one before, `header` says then.
+    [[nodiscard]] typename reusable_type::taken
+    create(segment_header& header, std::uint64_t headroom, error_code& ec) {
+        const std::uint64_t size = segment_header::size + headroom;
+        auto old = reusable_.take(directory_, unfinished_name(), size);
+        header.is_reused = old.has_value();
+        auto made = old ? std::move(*old) : typename reusable_type::taken{{}, size};
+        ec = {};
+        if (!old) {
+            made.file = directory_.open(unfinished_name(), open_mode::create, ec);
+            if (ec == boost::system::errc::file_exists) { // an attempt before this one failed
+                directory_.remove(unfinished_name(), ec);
+                if (!ec) {
+                    made.file = directory_.open(unfinished_name(), open_mode::create, ec);
+                }
+            }
             if (!ec) {
-                file = directory_.open(unfinished_name(), open_mode::create, ec);
+                allocate(made.file, size, ec);
             }
         }
         if (!ec) {
-            allocate(file, segment_header::size + headroom, ec);
+            // With the zeros that the end has where an old record could seem to follow.
+            std::array<std::byte, segment_header::size + record_header::size> bytes{};
+            std::ranges::copy(encode(header), bytes.begin());
+            (void)write_at(made.file, 0, bytes, ec);
         }
         if (!ec) {
-            (void)write_at(file, 0, encode(header), ec);
+            made.file.sync_data(ec);
         }
-        if (!ec) {
-            file.sync_data(ec);
-        }
-        return file;
+        return made;
     }
     void publish(const std::string& name, error_code& ec) {
         directory_.rename(unfinished_name(), name, ec);
@@ -502,11 +531,11 @@ private:
             directory_.sync(ec);
         }
     }
-    void enter(file_type file, const segment_header& header, std::uint64_t headroom) noexcept {
-        file_ = std::move(file);
+    void enter(typename reusable_type::taken made, const segment_header& header) noexcept {
+        file_ = std::move(made.file);
         header_ = header;
         end_ = segment_header::size;
-        reserved_ = segment_header::size + headroom;
+        reserved_ = made.bytes;
         records_ = 0;
         chain_ = crc32c{};
     }
@@ -524,6 +553,7 @@ private:
     crc32c chain_{};
     record_buffer buffer_{}; ///< Records that are not written yet: the file's next bytes.
     record_buffer spare_{};  ///< Keeps its room.
+    reusable_segment<Directory> reusable_{};
     appended appended_{};
     std::uint64_t read_from_ = 1;
     std::uint64_t last_ = 0;

@@ -337,7 +337,7 @@ std::optional<journal<Directory>> journal<Directory>::open(
     }
     ++self.epoch_;
     if (numbers.empty()) {
-        self.header_ = {fresh, 0, 0, 0};
+        self.header_ = {fresh, 0, 0, 0, 0, false};
     }
     self.id_ = self.header_.journal;
     if (self.end_ == 0) { // none, or the last one is sealed
@@ -355,6 +355,8 @@ std::optional<journal<Directory>> journal<Directory>::open(
     if (ec) {
         return std::nullopt;
     }
+    error_code ignored; // it may not be there
+    self.directory_.remove(reusable_segment<Directory>::name(), ignored);
     report.epoch = self.epoch_;
     return opened;
 }

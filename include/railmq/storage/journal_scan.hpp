@@ -540,8 +540,10 @@ private:
         Visit& visit,
         journal_scan_report& report) {
         const auto rest = bytes.subspan(static_cast<std::size_t>(begin));
-        const bool is_empty =
-            std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{}; });
+        // In a file that was another segment before, what that has left follows.
+        const bool is_reused = s.has_header && s.header.is_reused;
+        const std::size_t mark = std::min<std::size_t>(rest.size(), record_header::size);
+        const bool is_empty = is_empty_space(is_reused ? rest.first(mark) : rest);
         if (is_sealed) {
             if (!is_empty) {
                 note({damage_kind::surplus, s.number, begin, bytes.size(), 0, 0}, visit, report);

@@ -65,6 +65,9 @@ struct segment_header {
     /// How many segments before this one the records begin that have to be read; what came before
     /// them, those say again.
     std::uint32_t read_before = 0;
+    /// The file was another segment before, whose bytes lie behind the records; the last record is
+    /// followed by as many zeros as a record's header has bytes.
+    bool is_reused = false;
 
     friend bool operator==(const segment_header&, const segment_header&) noexcept = default;
 };
@@ -81,7 +84,8 @@ encode(const segment_header& h) noexcept {
     std::array<std::byte, segment_header::size> out{};
     format::store(out.data(), segment_header::magic);
     format::store(out.data() + 8, segment_header::version);
-    format::store(out.data() + 12, std::uint32_t{0}); // features without which it cannot be read
+    // Features without which it cannot be read.
+    format::store(out.data() + 12, std::uint32_t{h.is_reused ? 1U : 0U});
     format::store(out.data() + 16, h.journal.high);
     format::store(out.data() + 24, h.journal.low);
     format::store(out.data() + 32, h.number);
@@ -99,10 +103,11 @@ decode(std::span<const std::byte> in, segment_header& out) noexcept {
         format::load<std::uint32_t>(in.data() + 60) != crc32c{in.first(60)}.value()) {
         return header_state::damaged;
     }
-    if (format::load<std::uint32_t>(in.data() + 8) != segment_header::version ||
-        format::load<std::uint32_t>(in.data() + 12) != 0) {
+    const auto features = format::load<std::uint32_t>(in.data() + 12);
+    if (format::load<std::uint32_t>(in.data() + 8) != segment_header::version || features > 1) {
         return header_state::unsupported;
     }
+    out.is_reused = features == 1;
     out.journal.high = format::load<std::uint64_t>(in.data() + 16);
     out.journal.low = format::load<std::uint64_t>(in.data() + 24);
     out.number = format::load<std::uint64_t>(in.data() + 32);

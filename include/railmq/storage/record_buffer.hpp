@@ -28,11 +28,15 @@ public:
     }
     ~record_buffer() = default;
 
-    /// Adds `size` bytes, to be written by the caller.
-    [[nodiscard]] std::span<std::byte> extend(std::size_t size) {
+    /// The next `size` bytes will need no memory.
+    void reserve(std::size_t size) {
         if (size > capacity_ - size_) {
             grow(size);
         }
+    }
+    /// Adds `size` bytes, to be written by the caller.
+    [[nodiscard]] std::span<std::byte> extend(std::size_t size) {
+        reserve(size);
         return {room_.get() + std::exchange(size_, size_ + size), size};
     }
     /// Keeps the room.

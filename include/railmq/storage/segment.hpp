@@ -144,7 +144,8 @@ public:
 
     /// What there is from `offset()` on.
     struct rest {
-        /// Nothing but zeros, as in space that was only reserved.
+        /// Nothing but zeros, as in space that was only reserved; or, in a file that was another
+        /// segment before, no header where the next one would be, and no record of this segment.
         bool is_empty = true;
         /// The highest number of which any intact record of the file says that it was on the
         /// device, those behind `offset()` included: they may have reached the disk although what
@@ -152,7 +153,8 @@ public:
         std::uint64_t highest_synced = 0;
     };
     [[nodiscard]] rest look_behind() {
-        rest found{true, synced_};
+        const bool is_reused = header_.is_reused;
+        rest found{!is_reused || is_end_marked(), synced_};
         constexpr std::uint64_t alignment = record_header::alignment;
         // A header may begin in one part and end in the next.
         constexpr std::uint64_t overlap = record_header::size - alignment;
@@ -173,7 +175,7 @@ public:
             if (is_empty_space(part)) {
                 continue;
             }
-            found.is_empty = false;
+            found.is_empty = found.is_empty && is_reused;
             for (std::size_t i = 0; i + record_header::size <= part.size();
                  i += record_header::alignment) {
                 // Cheap to see for nearly everything that is no record.
@@ -183,6 +185,7 @@ public:
                 }
                 if (const auto h = decode_record(part.subspan(i), place(here + i))) {
                     found.highest_synced = std::max(found.highest_synced, h->synced);
+                    found.is_empty = false;
                 }
             }
         }
@@ -192,6 +195,12 @@ public:
 private:
     [[nodiscard]] record_place place(std::uint64_t offset) const noexcept {
         return {header_.journal, header_.number, offset};
+    }
+    [[nodiscard]] bool is_end_marked() {
+        const std::uint64_t size = std::min<std::uint64_t>(
+            record_header::size, file_.size() - std::min<std::uint64_t>(offset_, file_.size()));
+        const auto mark = file_.at(offset_, static_cast<std::size_t>(size));
+        return mark.size() == size && is_empty_space(mark);
     }
     [[nodiscard]] std::span<const std::byte> some_from(std::uint64_t offset) {
         constexpr std::uint64_t most = std::uint64_t{64} << 10;

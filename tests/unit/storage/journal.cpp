@@ -552,3 +552,133 @@ TEST_CASE("journal: where nobody syncs, the device is given whole parts, each on
     }
     CHECK(watch.started.empty());
 }
+
+namespace {
+
+/// A journal whose first segment has been removed, and whose third is being written in its file.
+struct reusing : world {
+    explicit reusing(std::uint64_t seed = 1)
+        : world{seed} {
+        REQUIRE_FALSE(open());
+        error_code ec;
+        const texts all = numbered(200, 100);
+        for (std::size_t i = 0; opened->segment() != 3; ++i) {
+            if (opened->segment() == 2 && opened->is_read_from() == 1) {
+                opened->read_from(2, ec);
+                REQUIRE_FALSE(ec);
+                opened->remove_segment(1, ec);
+                REQUIRE_FALSE(ec);
+                CHECK_FALSE(disk.contains(segment_name(1)));
+                CHECK(disk.contains(reusable_segment<simulated_directory>::name()));
+            }
+            REQUIRE_FALSE(append(all.at(i)));
+        }
+        CHECK_FALSE(disk.contains(reusable_segment<simulated_directory>::name()));
+        REQUIRE_FALSE(sync());
+    }
+    [[nodiscard]] segment_header header() const {
+        segment_header h;
+        REQUIRE(decode(disk.contents(segment_name(3)), h) == header_state::good);
+        return h;
+    }
+    /// How many bytes of the last segment are not zeros, from its records' end on.
+    [[nodiscard]] std::size_t old_bytes() const {
+        const auto file = disk.contents(segment_name(3));
+        segment_reader reader{file, header()};
+        while (reader.next()) {
+        }
+        const auto behind = file.subspan(static_cast<std::size_t>(reader.offset()));
+        return behind.size() -
+               static_cast<std::size_t>(std::count(behind.begin(), behind.end(), std::byte{}));
+    }
+};
+
+} // namespace
+
+TEST_CASE("journal: a segment that is removed becomes the next, and what it was is never read") {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+        reusing w{seed};
+        CHECK(w.header().is_reused);
+        CHECK(w.old_bytes() > 1'000); // or this would test nothing
+        const texts more = numbered(static_cast<int>(seed % 20), 30);
+        w.store(more);
+        SECTION("the process ends") {
+            w.opened.reset();
+        }
+        SECTION("the power fails") {
+            w.crash();
+        }
+        REQUIRE_FALSE(w.open());
+        CHECK(w.report.cut_bytes == 0);
+        REQUIRE(w.read.size() >= more.size());
+        CHECK(std::equal(more.rbegin(), more.rend(), w.read.rbegin()));
+        w.store({"one more"});
+        REQUIRE_FALSE(w.close());
+        REQUIRE_FALSE(w.open());
+        CHECK(w.read.back() == "one more");
+        CHECK(w.report.was_closed);
+        CHECK(w.report.cut_bytes == 0);
+    }
+}
+
+TEST_CASE("journal: in a segment that was another before, what a crash has torn is cut and told") {
+    std::uint64_t cuts = 0;
+    for (std::uint64_t seed = 0; seed < 300; ++seed) {
+        reusing w{seed};
+        w.store({"synced"});
+        for (const auto& text : numbered(8, 100)) {
+            REQUIRE_FALSE(w.append(text));
+            error_code ec;
+            w.opened->write(ec);
+            REQUIRE_FALSE(ec);
+        }
+        w.crash();
+        REQUIRE_FALSE(w.open());
+        const auto synced = std::find(w.read.begin(), w.read.end(), "synced");
+        REQUIRE(synced != w.read.end());
+        CHECK(is_prefix(texts(synced + 1, w.read.end()), numbered(8, 100)));
+        if (w.report.cut_bytes != 0) {
+            ++cuts;
+            CHECK(w.old_bytes() == 0); // what was behind is gone with it
+        }
+        const std::size_t before = w.read.size();
+        w.store({"and on"});
+        w.opened.reset();
+        REQUIRE_FALSE(w.open());
+        CHECK(w.read.size() == before + 1);
+        CHECK(w.read.back() == "and on");
+    }
+    CHECK(cuts > 50);
+}
+
+TEST_CASE("journal: a file that is kept gives way to other needs, and goes with the journal") {
+    const std::string kept{reusable_segment<simulated_directory>::name()};
+    const journal_options large{.segment_bytes = std::uint64_t{1} << 22, .headroom_bytes = 1024};
+    world w;
+    REQUIRE_FALSE(w.open(large));
+    error_code ec;
+    const std::string text(100'000, '.');
+    while (w.opened->segment() == 1) {
+        REQUIRE_FALSE(w.append(text));
+    }
+    w.opened->read_from(2, ec);
+    w.opened->remove_segment(1, ec);
+    REQUIRE_FALSE(ec);
+    REQUIRE(w.disk.contains(kept));
+    SECTION("when it is closed") {
+        REQUIRE_FALSE(w.close());
+        CHECK_FALSE(w.disk.contains(kept));
+    }
+    SECTION("when it is opened after a crash") {
+        w.opened.reset();
+        REQUIRE_FALSE(w.open(large));
+        CHECK_FALSE(w.disk.contains(kept));
+    }
+    SECTION("when nothing else is left on the disk") {
+        w.disk.set_capacity(w.disk.used());
+        while (w.disk.contains(kept)) {
+            REQUIRE_FALSE(w.append(text));
+        }
+        CHECK(w.opened->segment() == 2);
+    }
+}
