@@ -149,6 +149,10 @@ table synced_groups(
     rows.add(peer::rocksdb, in_groups_of<rocksdb_log>(group, safe, place));
 #endif
     rows.add(peer::journal, in_groups_of<journal_log>(group, safe, place), expected);
+    if (group >= batch_journal_log::most) {
+        rows.add(
+            peer::journal_batches, in_groups_of<batch_journal_log>(group, safe, place), expected);
+    }
     return rows;
 }
 
@@ -194,14 +198,14 @@ table written_groups(std::uint64_t messages, const std::string& place) {
         rows.add(peer::nats, in_groups_of<nats_log>(messages, safe, place));
     }
 #endif
-    rows.add(
-        peer::journal,
-        in_groups_of<journal_log>(group, safe, place),
-        {compared_with(peer::raw),
-         times_as_fast(peer::lmdb, 2, 3),
-         times_as_fast(peer::rocksdb, 15, 30),
-         times_as_fast(peer::redis, 80, 150),
-         times_as_fast(peer::nats, 100, 200)});
+    const std::vector expected{
+        compared_with(peer::raw),
+        times_as_fast(peer::lmdb, 2, 3),
+        times_as_fast(peer::rocksdb, 15, 30),
+        times_as_fast(peer::redis, 80, 150),
+        times_as_fast(peer::nats, 100, 200)};
+    rows.add(peer::journal, in_groups_of<journal_log>(group, safe, place), expected);
+    rows.add(peer::journal_batches, in_groups_of<batch_journal_log>(group, safe, place), expected);
     return rows;
 }
 
@@ -223,13 +227,16 @@ table replay(std::uint64_t bytes, const std::string& place) {
 #if RAILMQ_HAVE_ROCKSDB
     rows.add(peer::rocksdb, read_again<rocksdb_log, rocksdb_reader>(place));
 #endif
+    const std::vector expected{
+        times_as_fast(peer::raw, 0.85, 1),
+        times_as_fast(peer::lmdb, 1.4, 1.8),
+        times_as_fast(peer::sqlite, 5, 6.5),
+        times_as_fast(peer::rocksdb, 10, 13)};
+    rows.add(peer::journal, read_again<journal_log, journal_reader>(place), expected);
     rows.add(
-        peer::journal,
-        read_again<journal_log, journal_reader>(place),
-        {times_as_fast(peer::raw, 0.85, 1),
-         times_as_fast(peer::lmdb, 1.4, 1.8),
-         times_as_fast(peer::sqlite, 5, 6.5),
-         times_as_fast(peer::rocksdb, 10, 13)});
+        peer::journal_batches,
+        read_again<batch_journal_log, batch_journal_reader>(place),
+        expected);
     return rows;
 }
 

@@ -7,6 +7,7 @@
 #include <railmq/storage/journal.hpp>
 #include <railmq/storage/posix_files.hpp>
 #include <railmq/storage/shared_journal.hpp>
+#include <railmq/storage/wire.hpp>
 
 #include "../payload.hpp"
 #include "log.hpp"
@@ -32,6 +33,7 @@ namespace peer {
 
 inline const std::string raw = "write + fdatasync by hand";
 inline const std::string journal = "RailMQ journal";
+inline const std::string journal_batches = "RailMQ journal, 100 a record";
 inline const std::string leader = "leader + condvar by hand";
 
 } // namespace peer
@@ -193,10 +195,46 @@ private:
     safety safe_;
 };
 
-/// Opening a journal is reading it; then it is closed in good order, for the next one.
-class journal_reader {
+/// As a producer's batches are kept: up to a hundred messages in one record, each behind its size.
+class batch_journal_log {
 public:
-    explicit journal_reader(const std::string& directory)
+    static constexpr std::size_t most = 100;
+
+    batch_journal_log(const std::string& directory, safety safe)
+        : to_{directory, safe} {}
+
+    void append(std::span<const std::byte> payload) {
+        railmq::storage::wire_writer w{batch_};
+        w.number(payload.size());
+        w.raw(payload);
+        if (++count_ == most) {
+            end_batch();
+        }
+    }
+    void commit() {
+        end_batch();
+        to_.commit();
+    }
+
+private:
+    void end_batch() {
+        if (count_ != 0) {
+            to_.append(batch_);
+            batch_.clear();
+            count_ = 0;
+        }
+    }
+
+    journal_log to_;
+    std::vector<std::byte> batch_;
+    std::size_t count_ = 0;
+};
+
+/// Opening a journal is reading it; then it is closed in good order, for the next one.
+template <bool IsInBatches>
+class basic_journal_reader {
+public:
+    explicit basic_journal_reader(const std::string& directory)
         : directory_{directory} {}
 
     std::uint64_t read_all() {
@@ -204,8 +242,15 @@ public:
         auto journal = open_journal(
             journal_directory(directory_),
             [&](std::uint64_t, std::span<const std::byte> payload, auto&&...) {
-                keep(payload.front());
-                ++records;
+                if constexpr (IsInBatches) {
+                    railmq::storage::wire_reader r{payload};
+                    for (; !r.is_at_end(); ++records) {
+                        keep(r.raw(r.number()).front());
+                    }
+                } else {
+                    keep(payload.front());
+                    ++records;
+                }
             });
         railmq::error_code ec;
         journal.close(ec);
@@ -216,6 +261,8 @@ public:
 private:
     std::string directory_;
 };
+using journal_reader = basic_journal_reader<false>;
+using batch_journal_reader = basic_journal_reader<true>;
 
 /// Callers share a write and a sync: one of them does it, the others wait.
 class leader_log {
