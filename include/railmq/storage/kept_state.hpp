@@ -154,11 +154,15 @@ public:
     /// A subscription lives no longer than its log.
     void log_deleted(std::uint64_t number) {
         kept_logs::log_deleted(number);
-        remove_feeds([&](const kept_feed& f) { return f.definition.log == number; });
+        remove_feeds([&](const kept_queue& q) { return q.feed->definition.log == number; });
     }
-    /// All was read: what is filled from a log that is not there has gone with it.
+    /// All was read: what is filled from a log that is not there has gone with it, and one that was
+    /// just being made, so that nothing says where it begins, is not there yet.
     void remove_orphans() {
-        remove_feeds([&](const kept_feed& f) { return !logs.contains(f.definition.log); });
+        remove_feeds([&](const kept_queue& q) {
+            return !logs.contains(q.feed->definition.log) ||
+                   (q.feed->positions.empty() && q.messages.size() == 0);
+        });
     }
     void feed(feed_definition d) {
         if (kept_queue* q = find(d.queue)) {
@@ -316,7 +320,7 @@ private:
     void remove_feeds(Which&& which) {
         for (auto it = queues.begin(); it != queues.end();) {
             const std::uint64_t number = it->first;
-            const bool goes = it->second.feed && which(*it->second.feed);
+            const bool goes = it->second.feed && which(it->second);
             ++it;
             if (goes) {
                 deleted(number);

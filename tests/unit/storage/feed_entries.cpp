@@ -212,10 +212,25 @@ TEST_CASE("kept_state: a subscription lives no longer than its log") {
             feed_entry_writer{r, duration::zero()}.feed(definition());
         });
         CHECK(s.queues.contains(7));
+        add(s, 5, [](auto& r) { feed_entry_writer{r, duration::zero()}.fed_to(7, 0, 1); });
+        s.remove_orphans();
+    }
+    SECTION("nothing says where it begins, since it was just being made") {
         s.remove_orphans();
     }
     CHECK_FALSE(s.queues.contains(7));
     CHECK(s.queues.contains(8));
+    CHECK(s.last_queue == 8);
+}
+
+TEST_CASE("kept_state: a subscription that has begun, or has messages, stays") {
+    kept_state s = with_a_subscription();
+    add(s, 2, [](auto& r) {
+        feed_entry_writer w{r, duration::zero()};
+        w.fed_to(7, 0, 0);
+    });
+    s.remove_orphans();
+    CHECK(s.queues.contains(7));
 }
 
 TEST_CASE("stored_contents: a record of a log is the content of a message") {
