@@ -192,11 +192,10 @@ struct life {
         if (s.is_log) {
             return log().subscribe(name_of[n], o);
         }
-        return n == 2 ? topic().subscribe(
-                            name_of[n],
-                            o,
-                            [](const std::string& v) { return number_of(v) % 3 == 0; })
-                      : topic().subscribe(name_of[n], o);
+        return n == 2
+                   ? topic().subscribe(
+                         name_of[n], o, [](const std::string& v) { return number_of(v) % 3 == 0; })
+                   : topic().subscribe(name_of[n], o);
     }
 
     /// What there is, taken out: of a copy of the disk.
@@ -443,9 +442,6 @@ struct life {
             consumers[n].emplace(queue(n).consumer({.prefetch = 1000}));
         }
         auto batch = consumers[n]->receive_batch(1 + below(below(4) == 0 ? 100 : 6), 0s);
-        if (batch.empty()) {
-            h.all_written(); // whoever has nothing to do writes what there is
-        }
         for (auto& d : batch) {
             if (!current.subs[n]->contains(number_of(d.value()))) {
                 wrong = "t." + name_of[n] + " gives out " + d.value() + ", which it does not have";
@@ -486,7 +482,6 @@ struct life {
         auto c = queue(n).consumer();
         auto d = c.try_receive();
         if (!d) {
-            h.all_written();
             return;
         }
         const durability wanted = any_durability();
@@ -656,7 +651,7 @@ verify(history h, const setting& s, ending how, std::uint64_t seed, figures& f) 
 // alone.
 TEST_CASE("F1, F2: topics are ended at any moment, and nothing confirmed is missing or twice") {
     const std::uint64_t only = number_from("RAILMQ_TOPIC_RUN", ~std::uint64_t{0});
-    const std::uint64_t runs = number_from("RAILMQ_TOPIC_RUNS", 40);
+    const std::uint64_t runs = number_from("RAILMQ_TOPIC_RUNS", 15);
     figures f;
     for (std::uint64_t n = 0; n < runs; ++n) {
         if (only != ~std::uint64_t{0}) {

@@ -222,6 +222,17 @@ public:
         }
         return all;
     }
+    /// Those of them that have messages which are records of logs.
+    [[nodiscard]] std::vector<std::uint64_t> unopened_fed_numbers() const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::uint64_t> all;
+        for (const auto& [number, q] : kept_.queues) {
+            if (!q.records.empty()) {
+                all.push_back(number);
+            }
+        }
+        return all;
+    }
     [[nodiscard]] std::vector<std::shared_ptr<queue_type>>
     queues_kept_as(std::uint64_t number) const {
         std::lock_guard guard{names_mutex_};

@@ -297,9 +297,10 @@ private:
         // Half of it may be waste, and two segments more.
         if (sparsest != 0 && total > 2 * wanted + 2 * round_every_) {
             next_ = {sparsest, storage::segment_header::size};
-            unopened_ = owner_.unopened_numbers();
+            unopened_ = owner_.unopened_fed_numbers();
             queues_ = owner_.queues();
-            state_ = state::store_fed;
+            std::erase_if(queues_, [](const auto& q) { return !q->is_fed(); });
+            state_ = unopened_.empty() && queues_.empty() ? state::store_again : state::store_fed;
         }
     }
 
@@ -307,18 +308,16 @@ private:
     void store_fed() {
         error_code ec;
         if (!queues_.empty()) {
-            if (queues_.back()->is_kept()) {
-                queues_.back()->store_fed_again(next_.segment, record_, ec);
-            }
+            queues_.back()->store_fed_again(next_.segment, record_, ec);
             queues_.pop_back();
-        } else if (!unopened_.empty()) {
+        } else {
             owner_.store_fed_again(unopened_.back(), next_.segment, record_, ec);
             unopened_.pop_back();
-        } else {
-            state_ = state::store_again;
         }
         if (ec) {
             rest(); // it stays as it is
+        } else if (queues_.empty() && unopened_.empty()) {
+            state_ = state::store_again;
         }
     }
 

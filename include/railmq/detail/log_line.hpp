@@ -295,8 +295,15 @@ public:
     }
     /// The log is closed, and what its queues have not taken is for their next life.
     void keep_all() noexcept {
+        gone_type gone;
         std::lock_guard guard{mutex_};
-        keeps_all_ = kept_ != nullptr;
+        if (kept_ == nullptr) {
+            return;
+        }
+        if (interest_.decides) {
+            release_read(time_point::min(), gone);
+        }
+        keeps_all_ = true;
         line_record nobody_waits;
         say(nobody_waits);
     }
