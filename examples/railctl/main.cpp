@@ -38,7 +38,7 @@ using view_type = journal_view<posix_directory>;
 
 constexpr std::string_view usage = R"(usage: railctl COMMAND ...
 
-  list DIR                       queues and logs, how much is in them, and exchanges
+  list DIR                       queues, logs and topics, how much is in them, and exchanges
   verify DIR [--progress]        checks every checksum of every file
   dump DIR QUEUE [--payloads] [--full] [--limit N]
                                  messages, with their payloads if asked for (256 bytes; or --full)
@@ -179,6 +179,27 @@ void list_exchanges(kept_state& state) {
     }
 }
 
+/// Queues that are filled from a log: how far they are, and what they have still to take.
+void list_subscriptions(kept_state& state, const kept_log& log) {
+    for (auto& [number, q] : state.queues) {
+        if (!q.feed || q.feed->definition.log != log.definition.number) {
+            continue;
+        }
+        std::string where;
+        for (const auto& [partition, position] : q.feed->positions) {
+            where += fmt::format(" {}:{}", partition, position);
+        }
+        fmt::print(
+            "  subscription {}, next{}, {} to take, {} in its queue{}{}\n",
+            printable(q.definition.name),
+            where.empty() ? " not known" : where,
+            count_untaken(state, q),
+            q.messages.size(),
+            q.feed->definition.where.empty() ? "" : ", with headers that it asks for",
+            q.feed->definition.has_code ? ", with a filter of its program" : "");
+    }
+}
+
 void list_logs(kept_state& state, railmq::time_point now) {
     if (state.logs.empty()) {
         return;
@@ -210,8 +231,10 @@ void list_logs(kept_state& state, railmq::time_point now) {
                 fmt::format("{} to {}", p.extent.start, p.extent.end),
                 p.rows.records(),
                 p.rows.bytes(),
-                printable(log->definition.format));
+                printable(log->definition.format) +
+                    (log->definition.interest.decides ? ", a topic" : ""));
         }
+        list_subscriptions(state, *log);
         for (const auto& [name, g] : log->groups) {
             std::string where;
             for (const auto& [partition, offset] : g.offsets) {
@@ -372,7 +395,7 @@ int dump(const options& o) {
         }
         auto image = m.image(id);
         error_code ec;
-        const auto payload = view->load(q.definition.number, m, image, ec);
+        const auto payload = view->load(q, m, image, ec);
         fmt::print(
             "{} {} sent {} handed out {} failed {} stalled {} crashed {}, {} bytes\n",
             id_of(id),
@@ -431,7 +454,7 @@ int dead(const options& o) {
         q.messages.for_each_from(0, [&](std::uint64_t id, const kept_message& m) {
             auto image = m.image(id);
             error_code ec;
-            (void)view->load(q.definition.number, m, image, ec);
+            (void)view->load(q, m, image, ec);
             if (ec) {
                 fmt::print("{} {} DAMAGED\n", printable(q.definition.name), id_of(id));
                 result = 1;

@@ -185,7 +185,7 @@ public:
     find_log(std::string_view name) const;
     /// Removes a log and everything in it; its handles report `not_found` from then on. What was
     /// handed out can still be read. Errors: `not_found`; `no_space` and `journal_failed`.
-    void delete_log(std::string_view name, error_code& ec);
+    void delete_log(std::string_view name, error_code& ec) { delete_log(name, false, ec); }
     void delete_log(std::string_view name) {
         error_code ec;
         delete_log(name, ec);
@@ -196,8 +196,8 @@ public:
     /// The names of all logs, sorted.
     [[nodiscard]] std::vector<std::string> log_names() const { return core().log_names(false); }
 
-    /// Opens the topic of that name, or makes it with these options. Errors: as of `log`, whose
-    /// names it shares; a broker with a directory refuses it (`invalid_argument`) as well.
+    /// Opens the topic of that name, or makes it with these options. In a broker with a directory
+    /// it is kept. Errors: as of `log`, whose names it shares.
     template <class T>
     [[nodiscard]] basic_topic<T, Runtime> topic(std::string_view name, topic_options o = {});
     /// The topic of that name if there is one, whatever its options. Throws `type_mismatch` when it
@@ -206,9 +206,7 @@ public:
     [[nodiscard]] std::optional<basic_topic<T, Runtime>> find_topic(std::string_view name) const;
     /// Removes a topic with its subscriptions: waiting calls on them end with `not_found`, and what
     /// they have not taken is forgotten. Their dead letters stay. Errors: `not_found`.
-    void delete_topic(std::string_view name, error_code& ec) {
-        delete_unkept(core().find_log(name), true, ec);
-    }
+    void delete_topic(std::string_view name, error_code& ec) { delete_log(name, true, ec); }
     void delete_topic(std::string_view name) {
         error_code ec;
         delete_topic(name, ec);
@@ -377,6 +375,7 @@ private:
             throw system_error(f.code, f.what);
         }
     }
+    void delete_log(std::string_view name, bool is_topic, error_code& ec);
     void delete_unkept(
         const std::shared_ptr<detail::log_core<Runtime>>& l, bool is_topic, error_code& ec);
     template <class T>

@@ -45,8 +45,12 @@ struct topic_stats {
 /// all have taken is removed. A subscription that nobody reads holds what it has not taken, up to
 /// its `max_backlog`, and never holds up the producer or another subscription.
 ///
-/// Order: a subscription gets messages in the order in which they were sent. A topic is in memory
-/// alone.
+/// Order: a subscription gets messages in the order in which they were sent.
+///
+/// In a broker with a directory a topic is kept, and so are its subscriptions that have a name,
+/// with all that became of their messages. A message is as safe as the producer's `durability`
+/// says, is written once, and stays until every subscription is done with it, whether anybody has
+/// opened that or not.
 ///
 /// Errors are thrown as `system_error`: `closed` once the broker is closed, `not_found` when the
 /// topic was deleted, and what is said at each call.
@@ -87,11 +91,13 @@ public:
     ///
     /// `wants`, a function of `const T&` or of `const T&, const properties&`, says which messages
     /// it takes. It is called with the queue locked and must not call the broker; where it throws,
-    /// the message is taken. Of two calls the first one's holds.
+    /// the message is taken. Of two calls the first one's holds. It is not kept: with a directory
+    /// it has to be given again in each process, and `subscription_options::where` has not.
     ///
     /// Errors: `invalid_name`, `invalid_argument`; `options_mismatch` when it exists with other
-    /// options; `already_exists` when a queue of that name is there that is no subscription;
-    /// `offset_out_of_range` for `log_start::at_offset`.
+    /// options, or was kept with `wants` and is opened without, or the other way round;
+    /// `already_exists` when a queue of that name is there that is no subscription;
+    /// `offset_out_of_range` for `log_start::at_offset`; with a directory those of opening a queue.
     [[nodiscard]] queue_type
     subscribe(std::string_view name, const subscription_options& o = {}) const {
         return open(name, o, {});
@@ -128,11 +134,12 @@ public:
     void unsubscribe(std::string_view name, error_code& ec, bool force = false) const {
         ec = {};
         const auto& topic = shared_core();
-        const auto q = find(name);
-        if (q == nullptr) {
+        if (const auto q = find(name)) {
+            detail::end_subscription(topic->broker(), *q, force, ec);
+        } else if (topic->is_kept() && detail::has_subscription(*topic, name)) {
+            topic->broker().remove_unopened(topic->name() + "." + std::string{name}, ec);
+        } else {
             ec = errc::not_found;
-        } else if (!detail::end_subscription(topic->broker(), *q, force)) {
-            ec = errc::would_block;
         }
     }
     void unsubscribe(std::string_view name, bool force = false) const {

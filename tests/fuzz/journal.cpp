@@ -217,15 +217,16 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> contents(opened& o) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
     std::vector<std::byte> payload;
     for (auto& [number, queue] : o.state.queues) {
-        queue.messages.for_each_from(0, [&, n = number](std::uint64_t m, const kept_message& k) {
-            all.emplace_back(n, m);
-            error_code ec;
-            message_image image = k.image(m);
-            to_broker_time(image, o.journal->wall());
-            o.journal->load(n, m, k.where.location(), image, payload, ec);
-            require(!ec || ec == errc::journal_corrupt || ec == errc::io_error);
-            return true;
-        });
+        queue.messages.for_each_from(
+            0, [&, n = number, &of = queue](std::uint64_t m, const kept_message& k) {
+                all.emplace_back(n, m);
+                error_code ec;
+                message_image image = k.image(m);
+                to_broker_time(image, o.journal->wall());
+                o.journal->load(n, m, of.record_of(m), k.where.location(), image, payload, ec);
+                require(!ec || ec == errc::journal_corrupt || ec == errc::io_error);
+                return true;
+            });
     }
     return all;
 }

@@ -27,6 +27,9 @@ public:
     /// Whether everything is to be in the queue at once, as messages with deadlines have to.
     [[nodiscard]] virtual bool is_eager() const noexcept = 0;
 
+    /// Whether it gives no more for the moment, since what it gave has to be written first.
+    [[nodiscard]] virtual bool is_held_up() const noexcept { return false; }
+
     /// From now on the queue is served when there is more. False: there is already.
     [[nodiscard]] virtual bool listen() = 0;
 

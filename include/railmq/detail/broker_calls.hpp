@@ -45,7 +45,8 @@ template <class Runtime>
 template <class T>
 std::optional<basic_partitioned_log<T, Runtime>>
 basic_broker<Runtime>::find_log(std::string_view name) const {
-    if (const auto there = core().find_log(name); there != nullptr && there->is_topic()) {
+    if (const auto there = core().find_log(name);
+        there != nullptr ? there->is_topic() : core().is_unopened_log(name, true)) {
         return std::nullopt;
     }
     failure f;
@@ -56,15 +57,15 @@ basic_broker<Runtime>::find_log(std::string_view name) const {
 }
 
 template <class Runtime>
-void basic_broker<Runtime>::delete_log(std::string_view name, error_code& ec) {
+void basic_broker<Runtime>::delete_log(std::string_view name, bool is_topic, error_code& ec) {
     if (const auto there = core().find_log(name); there != nullptr && !there->is_kept()) {
-        delete_unkept(there, false, ec);
+        delete_unkept(there, is_topic, ec);
         return;
     }
-    const auto gone = core().remove_log(name, ec);
+    const auto gone = core().remove_log(name, is_topic, ec);
     if (gone == nullptr) {
         if (!ec) {
-            core().remove_unopened_log(name, ec);
+            core().remove_unopened_log(name, is_topic, ec);
         }
         return;
     }
@@ -96,12 +97,6 @@ template <class T>
 basic_topic<T, Runtime> basic_broker<Runtime>::topic(std::string_view name, topic_options o) {
     require(validate_name(name));
     require(validate(o));
-    if (core().journal() != nullptr) {
-        require(
-            {errc::invalid_argument,
-             "topics are not kept in directories yet; make '" + std::string{name} +
-                 "' in a broker without one"});
-    }
     log_options as_log;
     as_log.retention = o.history.value_or(log_retention{});
     // Small ones, since only whole segments go.
@@ -123,6 +118,11 @@ template <class T>
 std::optional<basic_topic<T, Runtime>>
 basic_broker<Runtime>::find_topic(std::string_view name) const {
     auto t = core().find_log(name);
+    if (t == nullptr && core().is_unopened_log(name, true)) {
+        failure f;
+        t = core().open_log(name, detail::message_type_of<T>(), nullptr, {true}, f);
+        require(f);
+    }
     if (t == nullptr || !t->is_topic()) {
         return std::nullopt;
     }

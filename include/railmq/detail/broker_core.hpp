@@ -8,6 +8,7 @@
 #include <railmq/detail/broker_logs.hpp>
 #include <railmq/detail/due_source.hpp>
 #include <railmq/detail/exchange_table.hpp>
+#include <railmq/detail/feed_terms.hpp>
 #include <railmq/detail/journal_upkeep.hpp>
 #include <railmq/detail/message_type.hpp>
 #include <railmq/detail/timekeepers.hpp>
@@ -32,6 +33,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -220,6 +222,17 @@ public:
         }
         return all;
     }
+    /// Those of them that have messages which are records of logs.
+    [[nodiscard]] std::vector<std::uint64_t> unopened_fed_numbers() const {
+        std::lock_guard guard{names_mutex_};
+        std::vector<std::uint64_t> all;
+        for (const auto& [number, q] : kept_.queues) {
+            if (!q.records.empty()) {
+                all.push_back(number);
+            }
+        }
+        return all;
+    }
     [[nodiscard]] std::vector<std::shared_ptr<queue_type>>
     queues_kept_as(std::uint64_t number) const {
         std::lock_guard guard{names_mutex_};
@@ -245,6 +258,9 @@ public:
         const storage::stored_content& content,
         std::vector<std::byte>& record,
         error_code& ec);
+    /// Of a queue that nobody has opened, what `queue_journal` does for one that is open.
+    void store_fed_again(
+        std::uint64_t queue, std::uint64_t segment, std::vector<std::byte>& record, error_code& ec);
 
     /// Everything that can be written is; then the journal is closed in good order.
     void close_journal() noexcept {
@@ -301,10 +317,15 @@ public:
     }
 
     /// Opens or creates. With `options`, an existing queue must have been made with the same.
-    [[nodiscard]] std::shared_ptr<queue_type>
-    open(std::string_view name, message_type type, const queue_options* options, failure& failed) {
+    /// `feed`: it is a subscription, or has to be one.
+    [[nodiscard]] std::shared_ptr<queue_type> open(
+        std::string_view name,
+        message_type type,
+        const queue_options* options,
+        failure& failed,
+        const feed_request* feed = nullptr) {
         woken_queues woken;
-        auto q = open_locked(name, type, options, woken, failed);
+        auto q = open_locked(name, type, options, feed, woken, failed);
         finish(woken);
         return q;
     }
@@ -332,7 +353,7 @@ public:
                 return it->second;
             }
             failure why;
-            q = add(name, type, dead_letter_options(), nullptr, woken, why);
+            q = add(name, type, dead_letter_options(), nullptr, nullptr, woken, why);
             failed = q != nullptr ? errc{} : static_cast<errc>(why.code.value());
         }
         finish(woken);
@@ -353,6 +374,9 @@ public:
     }
     /// Deletes a queue with all that is in it; see `basic_broker::delete_queue`.
     void delete_queue(std::string_view name, bool force, error_code& ec);
+    /// The same of one that is open. `would_block`: consumers hold messages of it. `says_so`: its
+    /// end is written here, and nowhere else.
+    void end_queue(queue_type& q, bool force, bool says_so, error_code& ec);
     /// Deletes a kept queue that nobody has opened. Errors: as of the journal.
     void remove_unopened(std::string_view name, error_code& ec);
     /// Says in the journal that a queue is gone.
@@ -634,6 +658,7 @@ private:
         std::string_view name,
         message_type type,
         const queue_options* options,
+        const feed_request* feed,
         woken_queues& woken,
         failure& failed) {
         static const queue_options defaults{};
@@ -666,13 +691,13 @@ private:
             return nullptr;
         }
         const queue_options copy = wanted; // it may be read out of what is kept
-        auto made = add(name, type, copy, options, woken, failed);
+        auto made = add(name, type, copy, options, feed, woken, failed);
         if (made != nullptr && !copy.dead_letter.is_discard()) {
             const std::string target =
                 copy.dead_letter.is_unset() ? default_name(name) : copy.dead_letter.name();
             if (names_.find(target) == names_.end()) {
                 failure ignored; // it is made when it is needed
-                (void)add(target, type, dead_letter_options(), nullptr, woken, ignored);
+                (void)add(target, type, dead_letter_options(), nullptr, nullptr, woken, ignored);
             }
         }
         return made;
@@ -685,14 +710,29 @@ private:
         message_type type,
         const queue_options& options,
         const queue_options* asked_for,
+        const feed_request* feed,
         woken_queues& woken,
         failure& failed);
     [[nodiscard]] std::shared_ptr<queue_type> wake(
         std::uint64_t number,
         message_type type,
         const queue_options* asked_for,
+        const feed_request* feed,
         woken_queues& woken,
         failure& failed);
+    /// Why a subscription that is kept is not the one that somebody wants; nothing if it is. Null:
+    /// a queue is wanted, which it is as well.
+    [[nodiscard]] static failure
+    check_feed(const storage::kept_queue& kept, const feed_request* wanted);
+    [[nodiscard]] static std::string_view
+    difference_of(const storage::log_interest& have, const storage::log_interest& want) noexcept {
+        return have == want ? "" : have.keeps_last != want.keeps_last ? "retain_last" : "history";
+    }
+    /// A log is gone, and with it its subscriptions that nobody has opened.
+    void forget_unopened_feeds(std::uint64_t log);
+    void forget_unopened(std::uint64_t number);
+    /// Appends a record that stores a message anew. False: it could not be.
+    bool lies_now(storage::kept_message& m, std::span<const std::byte> record, error_code& ec);
 
     /// Before that moment, everything so far has to be on the device. True: nothing had to before.
     [[nodiscard]] bool sync_by(time_point when) {

@@ -42,7 +42,7 @@ public:
     /// `type_mismatch` for the name of a queue, or a log of another type; `options_mismatch`;
     /// `invalid_argument` for a type that has no bytes, in a broker with a journal; an error of
     /// the journal. Null alone: there is none, and no `options` to make it with. A topic is one
-    /// whose `interest` decides; it is never kept.
+    /// whose `interest` decides.
     [[nodiscard]] std::shared_ptr<log_type> open_log(
         std::string_view name,
         message_type type,
@@ -68,9 +68,10 @@ public:
 
     /// Removes the name, and says so in the journal. The log itself lives on in its handles. Null:
     /// there is none that is open, or `ec` says why it stays.
-    [[nodiscard]] std::shared_ptr<log_type> remove_log(std::string_view name, error_code& ec);
-    /// Deletes a kept log that nobody has opened; `not_found`, or an error of the journal.
-    void remove_unopened_log(std::string_view name, error_code& ec);
+    [[nodiscard]] std::shared_ptr<log_type>
+    remove_log(std::string_view name, bool is_topic, error_code& ec);
+    /// Deletes a kept one that nobody has opened; `not_found`, or an error of the journal.
+    void remove_unopened_log(std::string_view name, bool is_topic, error_code& ec);
 
     [[nodiscard]] std::vector<std::shared_ptr<log_type>> logs() const {
         std::lock_guard guard{self().names_mutex_};
@@ -79,6 +80,12 @@ public:
             all.push_back(log);
         }
         return all;
+    }
+    /// Whether it is kept, and nobody has opened it.
+    [[nodiscard]] bool is_unopened_log(std::string_view name, bool is_topic) const {
+        std::lock_guard guard{self().names_mutex_};
+        const auto it = unopened_logs_.find(name);
+        return it != unopened_logs_.end() && is_unopened_topic(it->second) == is_topic;
     }
     /// Of logs or of topics, sorted; logs that nobody has opened as well.
     [[nodiscard]] std::vector<std::string> log_names(bool of_topics) const {
@@ -90,7 +97,7 @@ public:
             }
         }
         for (const auto& [name, number] : unopened_logs_) {
-            if (!of_topics) {
+            if (is_unopened_topic(number) == of_topics) {
                 all.push_back(name);
             }
         }
@@ -165,7 +172,28 @@ protected:
         if (const auto it = logs_.find(name); it != logs_.end()) {
             return it->second->is_topic() ? "a topic" : "a log";
         }
-        return unopened_logs_.contains(name) ? "a log" : "";
+        const auto it = unopened_logs_.find(name);
+        return it == unopened_logs_.end()      ? ""
+               : is_unopened_topic(it->second) ? "a topic"
+                                               : "a log";
+    }
+    [[nodiscard]] bool is_unopened_topic(std::uint64_t number) const {
+        return self().kept_.logs.at(number).definition.interest.decides;
+    }
+    /// The log of that number in the journal, opened if nobody has.
+    [[nodiscard]] std::shared_ptr<log_type>
+    log_kept_as(std::uint64_t number, message_type type, after_list& after, failure& failed) {
+        if (const auto it = logs_kept_as_.find(number); it != logs_kept_as_.end()) {
+            return it->second;
+        }
+        const auto& was = self().kept_.logs.at(number).definition;
+        return open_log_locked(std::string{was.name}, type, nullptr, was.interest, after, failed);
+    }
+    /// It has no messages of that queue to keep any more.
+    void keep_no_more(std::uint64_t log, std::uint64_t queue) noexcept {
+        if (const auto it = logs_kept_as_.find(log); it != logs_kept_as_.end()) {
+            it->second->keep_no_more(queue);
+        }
     }
     [[nodiscard]] bool has_log(const log_type& l) const {
         const auto it = logs_.find(l.name());

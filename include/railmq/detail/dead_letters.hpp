@@ -28,7 +28,8 @@ template <class Runtime>
 bool queue_core<Runtime>::move_one_death(
     queue_core* target, std::string_view target_name, errc unusable) {
     effects_type fx = make_effects();
-    effects_type target_fx = make_effects();
+    // A subscription for the time being is not kept, and the queue of its dead letters is.
+    effects_type target_fx = target != nullptr ? target->make_effects() : make_effects();
     const auto lock_both = [&](auto&& body) {
         if (target != nullptr && target != this) {
             std::scoped_lock both{mutex_, target->mutex_};

@@ -116,7 +116,7 @@ public:
 private:
     using queue_type = typename Broker::queue_type;
     using log_type = typename Broker::log_type;
-    enum class state : std::uint8_t { idle, round, reclaim, store_again };
+    enum class state : std::uint8_t { idle, round, reclaim, store_fed, store_again };
 
     void rest() noexcept {
         state_ = state::idle;
@@ -136,6 +136,7 @@ private:
             break;
         case state::round: list_some(); break;
         case state::reclaim: reclaim(); break;
+        case state::store_fed: store_fed(); break;
         case state::store_again: store_some(); break;
         }
     }
@@ -296,6 +297,26 @@ private:
         // Half of it may be waste, and two segments more.
         if (sparsest != 0 && total > 2 * wanted + 2 * round_every_) {
             next_ = {sparsest, storage::segment_header::size};
+            unopened_ = owner_.unopened_fed_numbers();
+            queues_ = owner_.queues();
+            std::erase_if(queues_, [](const auto& q) { return !q->is_fed(); });
+            state_ = unopened_.empty() && queues_.empty() ? state::store_again : state::store_fed;
+        }
+    }
+
+    /// Messages of subscriptions that are records of logs there, which move.
+    void store_fed() {
+        error_code ec;
+        if (!queues_.empty()) {
+            queues_.back()->store_fed_again(next_.segment, record_, ec);
+            queues_.pop_back();
+        } else {
+            owner_.store_fed_again(unopened_.back(), next_.segment, record_, ec);
+            unopened_.pop_back();
+        }
+        if (ec) {
+            rest(); // it stays as it is
+        } else if (queues_.empty() && unopened_.empty()) {
             state_ = state::store_again;
         }
     }

@@ -167,8 +167,7 @@ bool log_core<Runtime>::list_again(
             at.part = part_type::done; // saying it again would bring it back
             return true;
         }
-        storage::log_entry_writer{record, duration::zero()}.log(
-            {kept_as_, name_, type_.ops->format(), partitions(), options_});
+        storage::log_entry_writer{record, duration::zero()}.log(definition(partitions()));
         at.part = part_type::groups;
         return append();
     }
@@ -231,12 +230,7 @@ errc log_core<Runtime>::grow(std::uint32_t more) {
     if (is_kept()) {
         std::lock_guard guard{kept_mutex_};
         std::vector<std::byte> record;
-        storage::log_entry_writer{record, duration::zero()}.log(
-            {kept_as_,
-             name_,
-             type_.ops->format(),
-             static_cast<std::uint32_t>(longer->size()),
-             options_});
+        storage::log_entry_writer{record, duration::zero()}.log(definition(longer->size()));
         storage::record_location where;
         error_code ec;
         if (is_deleted_ || broker_->is_journal_closed()) {
@@ -355,8 +349,8 @@ auto broker_logs<Runtime, Broker>::open_log_locked(
         }
         std::string_view what =
             options == nullptr ? std::string_view{} : difference(l.options(), *options);
-        if (what.empty() && !(l.interest() == interest)) {
-            what = l.interest().keeps_last != interest.keeps_last ? "retain_last" : "history";
+        if (what.empty() && options != nullptr) {
+            what = Broker::difference_of(l.interest(), interest);
         }
         if (!what.empty()) {
             failed = {
@@ -367,6 +361,20 @@ auto broker_logs<Runtime, Broker>::open_log_locked(
         return it->second;
     }
     if (const auto it = unopened_logs_.find(name); it != unopened_logs_.end()) {
+        const log_interest was = self().kept_.logs.at(it->second).definition.interest;
+        if (was.decides != interest.decides) {
+            failed = Broker::is_another_shape(
+                name, shape_of_log(name), interest.decides ? "a topic" : "a log");
+            return nullptr;
+        }
+        if (options != nullptr) {
+            if (const auto what = Broker::difference_of(was, interest); !what.empty()) {
+                failed = {
+                    errc::options_mismatch,
+                    "'" + std::string{name} + "' exists with another " + std::string{what}};
+                return nullptr;
+            }
+        }
         return wake_log(it->second, type, options, after, failed);
     }
     if (options == nullptr) {
@@ -410,7 +418,7 @@ auto broker_logs<Runtime, Broker>::make_log(
         logs_kept_as_.emplace(kept_as, made);
         std::vector<std::byte> record;
         storage::log_entry_writer{record, duration::zero()}.log(
-            {kept_as, std::string{name}, type.ops->format(), options.partitions, options});
+            made->definition(options.partitions));
         storage::record_location where;
         if (journal->port().has_room(record.size(), ec)) {
             (void)journal->append(record, where, ec);
@@ -465,7 +473,7 @@ auto broker_logs<Runtime, Broker>::wake_log(
     // Records may have been stored again this moment, which must be in the file to be read.
     self().make_written(self().journal_->port().last());
     auto made = std::make_shared<log_type>(
-        self().shared_from_this(), was.name, type, was.options, log_interest{}, number, &kept);
+        self().shared_from_this(), was.name, type, was.options, was.interest, number, &kept);
     auto bad = std::make_shared<std::vector<undecodable>>();
     std::function<void()> settle = [this, made, bad] {
         errc why{};
@@ -498,6 +506,11 @@ auto broker_logs<Runtime, Broker>::wake_log(
         failed = {e, "log '" + made->name() + "' cannot be read back"};
         return nullptr;
     }
+    for (const auto& [queue, q] : self().kept_.queues) {
+        if (q.feed && q.feed->definition.log == number) {
+            made->keep_for(q);
+        }
+    }
     is_open = true;
     after.push_back(std::move(settle));
     unopened_logs_.erase(unopened_logs_.find(made->name()));
@@ -506,12 +519,12 @@ auto broker_logs<Runtime, Broker>::wake_log(
 }
 
 template <class Runtime, class Broker>
-auto broker_logs<Runtime, Broker>::remove_log(std::string_view name, error_code& ec)
+auto broker_logs<Runtime, Broker>::remove_log(std::string_view name, bool is_topic, error_code& ec)
     -> std::shared_ptr<log_type> {
     ec = {};
     std::lock_guard guard{self().names_mutex_};
     const auto it = logs_.find(name);
-    if (it == logs_.end() || it->second->is_topic()) {
+    if (it == logs_.end() || it->second->is_topic() != is_topic) {
         return nullptr;
     }
     auto gone = it->second;
@@ -520,19 +533,21 @@ auto broker_logs<Runtime, Broker>::remove_log(std::string_view name, error_code&
             return nullptr;
         }
         logs_kept_as_.erase(gone->kept_as());
+        self().forget_unopened_feeds(gone->kept_as());
     }
     logs_.erase(it);
     return gone;
 }
 
 template <class Runtime, class Broker>
-void broker_logs<Runtime, Broker>::remove_unopened_log(std::string_view name, error_code& ec) {
+void broker_logs<Runtime, Broker>::remove_unopened_log(
+    std::string_view name, bool is_topic, error_code& ec) {
     ec = {};
     std::uint64_t number = 0;
     {
         std::lock_guard guard{self().names_mutex_};
         const auto it = unopened_logs_.find(name);
-        if (it == unopened_logs_.end()) {
+        if (it == unopened_logs_.end() || is_unopened_topic(it->second) != is_topic) {
             ec = errc::not_found;
             return;
         }
@@ -552,6 +567,7 @@ void broker_logs<Runtime, Broker>::remove_unopened_log(std::string_view name, er
             return;
         }
         journal.change_usage(usage);
+        self().forget_unopened_feeds(it->second);
         self().kept_.logs.erase(it->second);
         unopened_logs_.erase(it);
     }

@@ -5,6 +5,7 @@
 #include <railmq/core/message_image.hpp>
 #include <railmq/detail/broker_core.hpp>
 #include <railmq/detail/queue_core.hpp>
+#include <railmq/detail/queue_feed.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/kept_state.hpp>
 
@@ -93,7 +94,14 @@ errc queue_core<Runtime>::restore(
         core::message_image image = e.message->image(e.id);
         storage::to_broker_time(image, journal.wall());
         error_code ec;
-        journal.load(kept_->number(), e.id, e.message->where.location(), image, payload, ec);
+        journal.load(
+            kept_->number(),
+            e.id,
+            kept_->record_of(e.id),
+            e.message->where.location(),
+            image,
+            payload,
+            ec);
         if (ec) {
             return static_cast<errc>(ec.value());
         }
@@ -199,6 +207,7 @@ auto broker_core<Runtime>::add(
     message_type type,
     const queue_options& options,
     const queue_options* asked_for,
+    const feed_request* feed,
     woken_queues& woken,
     failure& failed) -> std::shared_ptr<queue_type> {
     std::uint64_t kept_as = 0;
@@ -211,12 +220,17 @@ auto broker_core<Runtime>::add(
             return nullptr;
         }
         if (const auto kept = unopened_.find(name); kept != unopened_.end()) {
-            return wake(kept->second, type, asked_for, woken, failed);
+            return wake(kept->second, type, asked_for, feed, woken, failed);
         }
         kept_as = kept_.last_queue + 1;
         std::vector<std::byte> record;
         storage::entry_writer{record, journal_->wall()}.queue(
             {kept_as, std::string{name}, type.ops->format(), options, 0, 0});
+        if (feed != nullptr) { // where it begins is said when that is known
+            storage::feed_definition d = feed->definition;
+            d.queue = kept_as;
+            storage::feed_entry_writer{record, journal_->wall()}.feed(d);
+        }
         storage::record_location where;
         error_code ec;
         if (!journal_->port().has_room(record.size(), ec) ||
@@ -235,6 +249,9 @@ auto broker_core<Runtime>::add(
         this->shared_from_this(), std::string{name}, type, options, ++queues_made_, kept_as);
     names_.emplace(std::string{name}, q);
     if (kept_as != 0) {
+        if (feed != nullptr) {
+            q->kept().become_fed(feed->definition);
+        }
         kept_as_.emplace(kept_as, q);
     }
     return q;
@@ -245,6 +262,7 @@ auto broker_core<Runtime>::wake(
     std::uint64_t number,
     message_type type,
     const queue_options* asked_for,
+    const feed_request* feed,
     woken_queues& woken,
     failure& failed) -> std::shared_ptr<queue_type> {
     storage::kept_queue& kept = kept_.queues.at(number);
@@ -264,16 +282,41 @@ auto broker_core<Runtime>::wake(
             return nullptr;
         }
     }
+    if (failed = check_feed(kept, feed); failed) {
+        return nullptr;
+    }
+    std::shared_ptr<log_type> filled_from;
+    if (kept.feed) {
+        filled_from = this->log_kept_as(kept.feed->definition.log, type, woken, failed);
+        if (filled_from == nullptr) {
+            return nullptr;
+        }
+    }
     // Messages may have been stored again this moment, which must be in the file to be read.
     make_written(journal_->port().last());
     auto q = std::make_shared<queue_type>(
         this->shared_from_this(), was.name, type, was.options, ++queues_made_, number);
+    if (kept.feed) {
+        q->kept().become_fed(kept.feed->definition).restore(*kept.feed, kept.records);
+    }
     auto fx = std::make_shared<core::effects<Runtime>>(q->make_effects());
     auto bad = std::make_shared<std::vector<typename queue_type::undecodable>>();
     const errc e = q->restore(kept, report_.was_closed, *fx, *bad);
     if (e != errc{}) {
         failed = {e, "queue '" + was.name + "' cannot be read back"};
         return nullptr;
+    }
+    if (kept.feed) {
+        const feed_request as_it_was{kept.feed->definition, log_start::latest, {}};
+        auto made = std::make_unique<queue_feed<Runtime>>(
+            filled_from, q, (feed != nullptr ? *feed : as_it_was).terms());
+        if (const errc why = made->begin(); why != errc{}) {
+            failed = {why, "queue '" + was.name + "' cannot be filled"};
+            return nullptr;
+        }
+        (void)q->draw_from(std::move(made));
+        filled_from->keep_no_more(number);
+        woken.push_back([q] { q->serve_waiting(); }); // an eager one takes what there is
     }
     // Dead letters move, and observers hear of it, when the names are free again.
     woken.push_back([this, q, fx, bad] {
@@ -321,12 +364,31 @@ bool broker_core<Runtime>::list_unopened(
     });
     record.clear();
     storage::entry_writer w{record, duration::zero()}; // all moments are the wall clock's here
+    storage::feed_entry_writer of_log{record, duration::zero()};
     if (begin == 0) {
         w.queue(it->second.definition);
+        if (it->second.feed) {
+            of_log.feed(it->second.feed->definition);
+            for (const auto& [partition, position] : it->second.feed->positions) {
+                of_log.fed_to(number, partition, position);
+            }
+        }
     }
-    w.range(number, begin, from, listed.size());
+    const auto& records = it->second.records;
+    const auto fed =
+        static_cast<std::size_t>(std::count_if(listed.begin(), listed.end(), [&](const auto& one) {
+            return records.contains(one.first);
+        }));
+    w.range(number, begin, from, listed.size() - fed);
     for (const auto& [id, m] : listed) {
-        w.listed(m->image(id), m->where.location(), m->where.bytes());
+        if (!records.contains(id)) {
+            w.listed(m->image(id), m->where.location(), m->where.bytes());
+        }
+    }
+    for (const auto& [id, m] : listed) {
+        if (const auto one = records.find(id); one != records.end()) {
+            of_log.fed(number, m->image(id), one->second, m->where.location(), m->where.bytes());
+        }
     }
     // Before anybody can open it: what happens then must come behind this.
     storage::record_location where;
@@ -357,21 +419,129 @@ bool broker_core<Runtime>::store_again(
             }
             record.clear();
             storage::entry_writer{record, duration::zero()}.stored(queue, m->image(id), content);
-            storage::record_location where;
-            if (journal_->append(record, where, ec) == 0) {
+            storage::kept_message moved = *m;
+            if (!lies_now(moved, record, ec)) {
                 return false;
             }
-            std::vector<storage::usage_change> usage;
-            storage::kept_message moved = *m;
-            storage::count_usage(usage, moved.where, -1);
-            moved.where = {where, static_cast<std::uint32_t>(record.size())};
-            storage::count_usage(usage, moved.where, 1);
             unopened->second.messages.put(id, std::move(moved));
-            journal_->change_usage(usage);
             return true;
         }
     }
     return open->store_again(id, from, content, record, ec);
+}
+
+template <class Runtime>
+void broker_core<Runtime>::store_fed_again(
+    std::uint64_t queue, std::uint64_t segment, std::vector<std::byte>& record, error_code& ec) {
+    std::lock_guard guard{names_mutex_};
+    const auto it = kept_.queues.find(queue);
+    if (it == kept_.queues.end()) {
+        return;
+    }
+    auto& [definition, messages, feed, records] = it->second;
+    std::vector<std::uint64_t> ids;
+    for (const auto& [id, name] : records) {
+        const storage::kept_message* m = messages.find(id);
+        if (m != nullptr && m->where.segment() == segment) {
+            ids.push_back(id);
+        }
+    }
+    std::sort(ids.begin(), ids.end());
+    std::vector<std::byte> payload;
+    for (const std::uint64_t id : ids) {
+        storage::kept_message m = *messages.find(id);
+        core::message_image beside;
+        journal_->load(
+            queue, id, it->second.record_of(id), m.where.location(), beside, payload, ec);
+        if (ec) {
+            return;
+        }
+        record.clear();
+        storage::entry_writer w{record, duration::zero()};
+        w.stored(queue, m.image(id), beside.props.get(), nullptr);
+        w.payload(payload);
+        if (!lies_now(m, record, ec)) {
+            return;
+        }
+        messages.put(id, std::move(m));
+        records.erase(id);
+    }
+}
+
+template <class Runtime>
+bool broker_core<Runtime>::lies_now(
+    storage::kept_message& m, std::span<const std::byte> record, error_code& ec) {
+    storage::record_location where;
+    if (journal_->append(record, where, ec) == 0) {
+        return false;
+    }
+    std::vector<storage::usage_change> usage;
+    storage::count_usage(usage, m.where, -1);
+    m.where = {where, static_cast<std::uint32_t>(record.size())};
+    storage::count_usage(usage, m.where, 1);
+    journal_->change_usage(usage);
+    return true;
+}
+
+template <class Runtime>
+failure
+broker_core<Runtime>::check_feed(const storage::kept_queue& kept, const feed_request* wanted) {
+    const std::string& name = kept.definition.name;
+    if (!kept.feed) {
+        return wanted == nullptr
+                   ? failure{}
+                   : failure{errc::already_exists, "'" + name + "' is a queue of its own"};
+    }
+    const storage::feed_definition& was = kept.feed->definition;
+    std::string_view what;
+    if (was.has_code != (wanted == nullptr ? false : wanted->definition.has_code)) {
+        return {
+            errc::options_mismatch,
+            was.has_code ? "subscription '" + name +
+                               "' has a filter that is code, which has to be given again"
+                         : "subscription '" + name + "' exists without a filter that is code"};
+    }
+    if (wanted != nullptr) {
+        what = was.max_backlog != wanted->definition.max_backlog ? "max_backlog"
+               : was.where != wanted->definition.where           ? "where"
+                                                                 : "";
+    }
+    return what.empty()
+               ? failure{}
+               : failure{
+                     errc::options_mismatch,
+                     "subscription '" + name + "' exists with another " + std::string{what}};
+}
+
+template <class Runtime>
+void broker_core<Runtime>::forget_unopened(std::uint64_t number) {
+    std::vector<storage::usage_change> usage;
+    auto& kept = kept_.queues.at(number);
+    kept.messages.for_each_from(0, [&](std::uint64_t, const storage::kept_message& m) {
+        storage::count_usage(usage, m.where, -1);
+        return true;
+    });
+    journal_->change_usage(usage);
+    if (kept.feed) {
+        this->keep_no_more(kept.feed->definition.log, number);
+    }
+    if (const auto it = unopened_.find(kept.definition.name);
+        it != unopened_.end() && it->second == number) {
+        unopened_.erase(it);
+    }
+    kept_.deleted(number);
+}
+template <class Runtime>
+void broker_core<Runtime>::forget_unopened_feeds(std::uint64_t log) {
+    std::vector<std::uint64_t> gone;
+    for (const auto& [number, q] : kept_.queues) {
+        if (q.feed && q.feed->definition.log == log) {
+            gone.push_back(number);
+        }
+    }
+    for (const std::uint64_t number : gone) {
+        forget_unopened(number);
+    }
 }
 
 template <class Runtime>
@@ -386,15 +556,7 @@ void broker_core<Runtime>::remove_unopened(std::string_view name, error_code& ec
     if (ec) {
         return;
     }
-    std::vector<storage::usage_change> usage;
-    kept_.queues.at(it->second)
-        .messages.for_each_from(0, [&](std::uint64_t, const storage::kept_message& m) {
-            storage::count_usage(usage, m.where, -1);
-            return true;
-        });
-    journal_->change_usage(usage);
-    kept_.deleted(it->second);
-    unopened_.erase(it);
+    forget_unopened(it->second);
 }
 
 template <class Runtime>
@@ -405,7 +567,13 @@ void broker_core<Runtime>::delete_queue(std::string_view name, bool force, error
         remove_unopened(name, ec);
         return;
     }
-    const bool refused = q->locked_and_current([&](auto& m, time_point now, auto& fx) {
+    end_queue(*q, force, true, ec);
+}
+
+template <class Runtime>
+void broker_core<Runtime>::end_queue(queue_type& q, bool force, bool says_so, error_code& ec) {
+    ec = {};
+    const bool refused = q.locked_and_current([&](auto& m, time_point now, auto& fx) {
         if (!force && m.held_count() != 0) {
             return true;
         }
@@ -416,17 +584,21 @@ void broker_core<Runtime>::delete_queue(std::string_view name, bool force, error
         ec = errc::would_block;
         return;
     }
-    (void)remove(name);
-    forget_bindings(*q);
-    if (q->is_kept()) {
-        q->locked([&](auto&, time_point, auto&) {
-            write_deleted(q->kept().number(), ec);
+    if (find(q.name()).get() == &q) {
+        (void)remove(q.name());
+    }
+    forget_bindings(q);
+    if (q.is_kept()) {
+        q.locked([&](auto&, time_point, auto&) {
+            if (says_so) {
+                write_deleted(q.kept().number(), ec);
+            }
             if (!ec) {
-                q->kept().forget();
+                q.kept().forget();
             }
         });
     }
-    q->locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
+    q.locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
 }
 
 } // namespace railmq::detail

@@ -125,12 +125,36 @@ public:
         usage_.clear();
     }
 
+    /// Numbers were given up to there, and nothing was stored, since nobody will read it.
+    void was_passed(std::uint64_t end) noexcept { passed_ = end; }
+
+    /// Where records lie that a queue has made messages of, for as long as these are there: each
+    /// place is wanted by one more from now on. Empty for one that has left. Throws
+    /// `std::bad_alloc`; then none is.
+    void pin(std::span<const std::uint64_t> offsets, std::span<storage::kept_at> out) {
+        usage_.clear();
+        usage_.reserve(offsets.size());
+        for (std::size_t i = 0; i != offsets.size(); ++i) {
+            out[i] = {};
+            rows_.for_each_from(offsets[i], [&](std::uint64_t first, const auto& row) {
+                if (first <= offsets[i]) {
+                    const auto each = static_cast<std::uint32_t>(row.at.bytes() / row.count);
+                    out[i] = {row.at.location(), each};
+                    storage::count_usage(usage_, out[i], 1);
+                }
+                return false;
+            });
+        }
+        journal_->change_usage(usage_);
+        usage_.clear();
+    }
+
     /// Writes what has changed otherwise since it was last asked. Returns the number of the record;
     /// 0: there was nothing to say, or `failed` says why it could not be.
     std::uint64_t say(const partition_type& p, compaction_type& c, errc& failed) {
         auto& done = c.done();
-        const bool has_moved =
-            p.start_offset() != said_.start || c.checkpoint() != said_.checkpoint;
+        const bool has_moved = p.start_offset() != said_.start ||
+                               c.checkpoint() != said_.checkpoint || passed_ > said_.end;
         if (is_deleted_ || (!has_moved && done.is_empty())) {
             return 0;
         }
@@ -350,6 +374,7 @@ private:
     storage::log_rows rows_{};
     std::map<std::uint64_t, time_point> horizons_{}; ///< Of tombstones.
     storage::kept_extent said_{};                    ///< As the journal knows it.
+    std::uint64_t passed_ = 0;
     bool is_deleted_ = false;
     std::vector<std::byte> record_{}; ///< Kept for its room.
     std::vector<storage::usage_change> usage_{};

@@ -10,10 +10,12 @@
 #include <railmq/model/time.hpp>
 #include <railmq/model/topic_options.hpp>
 #include <railmq/storage/kept_logs.hpp>
+#include <railmq/storage/kept_state.hpp>
 #include <railmq/storage/log_entries.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -134,7 +136,18 @@ public:
         storage::record_location from,
         std::vector<std::byte>& record,
         error_code& ec);
-    /// Says in the journal that it is gone; returns the number of the record, or 0 and an error.
+    /// As a journal keeps it.
+    [[nodiscard]] storage::log_definition definition(std::size_t partitions) const {
+        return {
+            kept_as_,
+            name_,
+            type_.ops->format(),
+            static_cast<std::uint32_t>(partitions),
+            options_,
+            interest_};
+    }
+    /// Says in the journal that it is gone, and with it its subscriptions; returns the number of
+    /// the record, or 0 and an error.
     std::uint64_t write_deleted(error_code& ec);
     /// That is written: its records are not wanted any more.
     void forget();
@@ -162,8 +175,45 @@ public:
     [[nodiscard]] auto& subscribing() noexcept { return subscribing_; }
     /// With that lock held. Those that were deleted as queues are still there.
     [[nodiscard]] subscription_map& subscriptions() noexcept { return subscriptions_; }
-    /// All of them, those without a name as well. Cost: a look at each.
-    [[nodiscard]] std::size_t subscribers() const { return lines().front()->followers().size(); }
+    /// All of them, those without a name as well.
+    [[nodiscard]] std::size_t subscribers() const { return lines().front()->follower_count(); }
+
+    /// What a kept subscription has not taken stays for it, though nobody has opened it yet. Throws
+    /// `std::bad_alloc`.
+    void keep_for(const storage::kept_queue& q) {
+        std::lock_guard guard{unopened_mutex_};
+        auto& kept = unopened_[q.definition.number];
+        kept.name = q.definition.name;
+        for (const auto& [partition, position] : q.feed->positions) {
+            if (line_type* l = line(partition)) {
+                auto& f = kept.followers.emplace_back();
+                f.follower.max_backlog = q.feed->definition.max_backlog;
+                f.follower.begin_at(position);
+                f.line = l;
+                l->keep_for(f.follower);
+            }
+        }
+    }
+    /// It is open, or is gone.
+    void keep_no_more(std::uint64_t queue) noexcept {
+        std::lock_guard guard{unopened_mutex_};
+        const auto it = unopened_.find(queue);
+        if (it != unopened_.end()) {
+            for (auto& f : it->second.followers) {
+                f.line->unfollow(f.follower);
+            }
+            unopened_.erase(it);
+        }
+    }
+    /// Queues of kept subscriptions that nobody has opened.
+    [[nodiscard]] std::vector<std::string> unopened_subscriptions() const {
+        std::lock_guard guard{unopened_mutex_};
+        std::vector<std::string> all;
+        for (const auto& [number, kept] : unopened_) {
+            all.push_back(kept.name);
+        }
+        return all;
+    }
 
     // Groups
 
@@ -278,6 +328,16 @@ private:
     std::map<std::string, std::shared_ptr<group_type>, std::less<>> groups_{};
     typename Runtime::mutex subscribing_{};
     subscription_map subscriptions_{};
+    struct unopened_follower {
+        log_follower<Runtime> follower{};
+        line_type* line = nullptr;
+    };
+    struct unopened_subscription {
+        std::string name{};
+        std::deque<unopened_follower> followers{}; ///< Partitions know where they are.
+    };
+    mutable typename Runtime::mutex unopened_mutex_{}; ///< Before a partition's.
+    std::map<std::uint64_t, unopened_subscription> unopened_{};
 };
 
 } // namespace railmq::detail

@@ -8,10 +8,12 @@
 #include <railmq/core/partition.hpp>
 #include <railmq/core/payload_ops.hpp>
 #include <railmq/detail/line_journal.hpp>
+#include <railmq/detail/log_follower.hpp>
 #include <railmq/detail/log_waiter.hpp>
 #include <railmq/model/errc.hpp>
 #include <railmq/model/log_options.hpp>
 #include <railmq/model/time.hpp>
+#include <railmq/storage/kept_log_options.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -28,27 +30,7 @@
 
 namespace railmq::detail {
 
-template <class Runtime>
-class queue_core;
-
-/// A queue that is filled from a partition, as the partition sees it.
-template <class Runtime>
-struct log_follower {
-    std::weak_ptr<queue_core<Runtime>> queue{};
-    std::uint64_t max_backlog = unlimited; ///< What is further back nobody keeps for it.
-    /// What it takes next. Only it writes; nobody removes what lies behind.
-    typename Runtime::template atomic<std::uint64_t> position{0};
-    bool listens = false; ///< With the partition's lock held.
-};
-
-/// How long records stay that everybody has who wants them.
-struct log_interest {
-    bool decides = false;       ///< Until then, and as the next two say; else retention alone.
-    bool keeps_history = false; ///< For whoever comes later, as much as retention keeps.
-    bool keeps_last = false;    ///< The last one is not removed.
-
-    friend bool operator==(const log_interest&, const log_interest&) = default;
-};
+using storage::log_interest;
 
 /// What of a change in a partition is kept.
 struct line_record {
@@ -141,7 +123,7 @@ public:
         std::lock_guard guard{mutex_};
         const time_point now = clock.now();
         if (passes(terms)) {
-            return records_.pass(records);
+            return pass(records, now, fx, kept);
         }
         before_append(records.size(), now, fx);
         core::append_result r;
@@ -200,7 +182,8 @@ public:
         if (a.plan) {
             records_.fill(a.plan, records, a.now);
         } else if (a.plan.result.failed == errc{} && !a.plan.result.duplicate) {
-            a.plan.result = records_.pass(records);
+            line_record nobody_waits;
+            a.plan.result = pass(records, a.now, a.fx, nobody_waits);
         }
     }
     /// Appends its entry to a record of the journal. Throws `std::bad_alloc`.
@@ -299,10 +282,39 @@ public:
         followers_.reserve(followers_.size() + 1);
         const errc e = records_.seek(c, position);
         if (e == errc{}) {
-            f.position.store(position, std::memory_order_release);
+            f.begin_at(position);
             followers_.push_back(&f);
         }
         return e;
+    }
+    /// Keeps what is from its position on for a queue that nobody has opened yet. Throws
+    /// `std::bad_alloc`.
+    void keep_for(follower_type& f) {
+        std::lock_guard guard{mutex_};
+        followers_.push_back(&f);
+    }
+    /// The log is closed, and what its queues have not taken is for their next life.
+    void keep_all() noexcept {
+        gone_type gone;
+        std::lock_guard guard{mutex_};
+        if (kept_ == nullptr) {
+            return;
+        }
+        if (interest_.decides) {
+            release_read(time_point::min(), gone);
+        }
+        keeps_all_ = true;
+        line_record nobody_waits;
+        say(nobody_waits);
+    }
+    /// Where records lie that became messages, each of which wants its place from now on.
+    void pin(std::span<const std::uint64_t> offsets, std::span<storage::kept_at> out) {
+        std::lock_guard guard{mutex_};
+        kept_->pin(offsets, out);
+    }
+    [[nodiscard]] std::size_t follower_count() const {
+        std::lock_guard guard{mutex_};
+        return followers_.size();
     }
     void unfollow(follower_type& f) noexcept {
         gone_type gone;
@@ -334,6 +346,8 @@ public:
         if (interest_.decides && ++entered_ >= looks_every()) {
             entered_ = 0;
             release_read(now, gone);
+            line_record nobody_waits;
+            say(nobody_waits);
         }
         return e;
     }
@@ -359,6 +373,10 @@ public:
     /// Removes what retention does not ask for any more.
     core::log_amount apply_retention(time_point now, line_record& kept) {
         return removing(kept, [&](partition_type& p, auto&, gone_type& gone) {
+            if (interest_.decides) {
+                release_read(now, gone);
+                return core::log_amount{};
+            }
             auto r = p.apply_retention(now);
             gone = std::move(r.gone);
             return r.amount;
@@ -389,6 +407,19 @@ private:
     [[nodiscard]] bool passes(const core::append_terms& terms) const noexcept {
         return has_no_use() && records_.records() == 0 && !terms.producer && !terms.expected_offset;
     }
+    core::append_result pass(
+        std::span<core::log_input> records,
+        time_point now,
+        append_effects& fx,
+        line_record& kept) noexcept {
+        const auto r = records_.pass(records);
+        if (kept_ != nullptr) {
+            kept_->was_passed(records_.end_offset());
+            keep_up(records.size(), now, fx.gone, kept);
+            kept.number = kept_->journal().port().last(); // there is nothing to wait for
+        }
+        return r;
+    }
     void before_append(std::size_t count, time_point now, append_effects& fx) noexcept {
         if (interest_.decides) { // before there is something again that nobody has read
             keep_up(count, now, fx.gone, fx.kept);
@@ -414,10 +445,14 @@ private:
         next_upkeep_ = saturating_add(now, std::chrono::seconds{1});
         if (interest_.decides) {
             release_read(now, gone);
-            return;
+            if (kept_ == nullptr) {
+                return;
+            }
         }
         try {
-            gone = records_.apply_retention(now).gone;
+            if (!interest_.decides) {
+                gone = records_.apply_retention(now).gone;
+            }
             if (compaction_.phase() != core::compaction_phase::idle || compaction_.due(now)) {
                 auto step = compaction_.step(budget, now);
                 gone.insert(
@@ -458,10 +493,13 @@ private:
     }
     /// With the lock held. Cost: a look at each follower.
     void release_read(time_point now, gone_type& gone) noexcept {
+        if (keeps_all_) {
+            return;
+        }
         const std::uint64_t end = records_.end_offset();
         std::uint64_t read = interest_.keeps_last && end != 0 ? end - 1 : end;
         for (const follower_type* f : followers_) {
-            const std::uint64_t position = f->position.load(std::memory_order_relaxed);
+            const std::uint64_t position = f->safe.load(std::memory_order_acquire);
             read = std::min(read, std::max(position, end - std::min(end, f->max_backlog)));
         }
         try {
@@ -479,6 +517,7 @@ private:
     const log_interest interest_;
     std::vector<follower_type*> followers_{};
     serve_later listeners_{};
+    bool keeps_all_ = false;
     std::uint64_t appended_ = 0; ///< Since the last upkeep.
     std::size_t entered_ = 0;    ///< Since the last look at what was read.
     time_point next_upkeep_ = time_point::min();

@@ -11,6 +11,7 @@
 #include <railmq/model/properties.hpp>
 #include <railmq/model/topic_options.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -37,14 +38,7 @@ template <class T, class Predicate>
 }
 
 [[nodiscard]] inline feed_terms terms_of(const subscription_options& o, record_filter wants) {
-    feed_terms terms{o.start, o.max_backlog, std::move(wants)};
-    if (!o.where.empty()) {
-        terms.wants = [where = o.where, also = std::move(terms.wants)](
-                          const void* payload, const properties* props) {
-            return matches(where, props) && (!also || also(payload, props));
-        };
-    }
-    return terms;
+    return {o.start, o.max_backlog, filter_of(o.where, std::move(wants))};
 }
 
 /// Fills a queue from a log from now on. False, and `failed` set, when it cannot.
@@ -67,26 +61,13 @@ template <class Runtime>
     return true;
 }
 
-/// Takes a subscription's queue out of the broker: it ends with `not_found`. False: consumers hold
-/// messages of it, and `force` is not set.
+/// Takes a subscription's queue out of the broker: it ends with `not_found`. Errors: `would_block`,
+/// when consumers hold messages of it and `force` is not set; with a directory, that its end could
+/// not be kept.
 template <class Runtime>
-bool end_subscription(broker_core<Runtime>& broker, queue_core<Runtime>& q, bool force) {
-    const bool refused = q.locked_and_current([&](auto& m, time_point now, auto& fx) {
-        if (!force && m.held_count() != 0) {
-            return true;
-        }
-        m.close_queue(errc::not_found, true, now, fx);
-        return false;
-    });
-    if (refused) {
-        return false;
-    }
-    if (broker.find(q.name()).get() == &q) {
-        (void)broker.remove(q.name());
-    }
-    broker.forget_bindings(q);
-    q.locked([](auto& m, time_point now, auto& fx) { m.purge(now, fx); });
-    return true;
+void end_subscription(
+    broker_core<Runtime>& broker, queue_core<Runtime>& q, bool force, error_code& ec) {
+    broker.end_queue(q, force, true, ec);
 }
 
 /// Whether the log is closed; `failed` says so.
@@ -97,6 +78,66 @@ template <class Runtime>
         failed = {why, "'" + log.name() + "'"};
     }
     return why != errc{};
+}
+
+/// A subscription of that log that is kept, and open: its queue, or null. `name` is the queue's.
+template <class Runtime>
+[[nodiscard]] std::shared_ptr<queue_core<Runtime>>
+find_kept_subscription(log_core<Runtime>& log, const std::string& name) {
+    auto q = log.broker().find(name);
+    const bool is_it = q != nullptr && q->is_kept() && q->kept().feed() != nullptr &&
+                       q->kept().feed()->definition().log == log.kept_as();
+    return is_it ? q : nullptr;
+}
+
+/// The same as `find_or_make_subscription`, where they are kept.
+template <class Runtime>
+[[nodiscard]] std::shared_ptr<queue_core<Runtime>> find_or_make_kept_subscription(
+    const std::shared_ptr<log_core<Runtime>>& log,
+    std::string_view name,
+    const subscription_options& o,
+    record_filter wants,
+    std::shared_ptr<queue_core<Runtime>>& made,
+    failure& failed) {
+    auto& broker = log->broker();
+    const std::string full = log->name() + "." + std::string{name};
+    if (is_over(*log, failed)) {
+        return nullptr;
+    }
+    const feed_request asked{
+        {0, log->kept_as(), o.max_backlog, bool{wants}, o.where}, o.start, wants};
+    if (const auto there = broker.find(full)) {
+        const auto q = find_kept_subscription(*log, full);
+        if (q == nullptr) {
+            failed = {errc::already_exists, "'" + full + "' is a queue of its own"};
+            return nullptr;
+        }
+        const auto& have = q->kept().feed()->definition();
+        const std::string_view what = have.max_backlog != o.max_backlog ? "max_backlog"
+                                      : have.where != o.where           ? "where"
+                                                              : difference(q->asked_for(), o.queue);
+        if (!what.empty()) {
+            failed = {
+                errc::options_mismatch,
+                "subscription '" + full + "' exists with another " + std::string{what}};
+            return nullptr;
+        }
+        return q;
+    }
+    auto q = broker.open(full, log->type(), &o.queue, failed, &asked);
+    if (q == nullptr || q->is_fed()) {
+        return q;
+    }
+    if (q->kept().feed() == nullptr) { // somebody has made it this moment
+        failed = {errc::already_exists, "'" + full + "' is a queue of its own"};
+        return nullptr;
+    }
+    made = q;
+    if (!feed(log, q, o, std::move(wants), failed)) {
+        return nullptr;
+    }
+    q->locked([](auto&, time_point, auto&) {}); // writes where it begins
+    return q;
 }
 
 /// With `log.subscribing()` held. The queue, or null and `failed`; `made` is one that was made, of
@@ -152,22 +193,19 @@ template <class Runtime>
     if (failed = validate_name(name); failed) {
         return nullptr;
     }
-    if (log->is_kept()) {
-        failed = {
-            errc::invalid_argument,
-            "subscriptions are not kept in directories yet, and '" + log->name() + "' is"};
-        return nullptr;
-    }
     std::shared_ptr<queue_core<Runtime>> made;
     std::shared_ptr<queue_core<Runtime>> q;
     const auto end = [&] {
         if (made != nullptr && q == nullptr) {
-            (void)end_subscription(log->broker(), *made, true);
+            error_code ignored;
+            end_subscription(log->broker(), *made, true, ignored);
         }
     };
     try {
         const std::lock_guard guard{log->subscribing()};
-        q = find_or_make_subscription(log, name, o, std::move(wants), made, failed);
+        q = log->is_kept()
+                ? find_or_make_kept_subscription(log, name, o, std::move(wants), made, failed)
+                : find_or_make_subscription(log, name, o, std::move(wants), made, failed);
     } catch (...) {
         end();
         throw;
@@ -175,6 +213,10 @@ template <class Runtime>
     end();
     if (made != nullptr && q != nullptr) {
         q->serve_waiting(); // whoever opened it by its name meanwhile
+        if (log->is_kept()) {
+            error_code not_yet; // the first send tells
+            log->confirm_all(not_yet);
+        }
     }
     return q;
 }
@@ -203,7 +245,8 @@ template <class Runtime>
         return nullptr;
     }
     if (is_over(*log, failed)) { // after it has begun, so that one of both sides sees the other
-        (void)end_subscription(broker, *q, true);
+        error_code ignored;
+        end_subscription(broker, *q, true, ignored);
         return nullptr;
     }
     return q;
@@ -214,6 +257,9 @@ template <class Runtime>
 [[nodiscard]] std::shared_ptr<queue_core<Runtime>>
 find_subscription(log_core<Runtime>& log, std::string_view name) {
     const std::lock_guard guard{log.subscribing()};
+    if (log.is_kept()) {
+        return find_kept_subscription(log, log.name() + "." + std::string{name});
+    }
     const auto it = log.subscriptions().find(name);
     auto q = it == log.subscriptions().end() ? nullptr : it->second.queue.lock();
     return q != nullptr && log.broker().find(q->name()) == q ? q : nullptr;
@@ -227,10 +273,29 @@ template <class Runtime>
         return q == nullptr || log.broker().find(q->name()) != q;
     });
     std::vector<std::string> all;
+    if (log.is_kept()) {
+        all = log.unopened_subscriptions();
+        for (const auto& q : log.lines().front()->followers()) {
+            if (q->is_kept()) {
+                all.push_back(q->name());
+            }
+        }
+        for (std::string& name : all) {
+            name.erase(0, log.name().size() + 1);
+        }
+        std::sort(all.begin(), all.end());
+        return all;
+    }
     for (const auto& [name, entry] : log.subscriptions()) {
         all.push_back(name);
     }
     return all;
+}
+
+template <class Runtime>
+[[nodiscard]] bool has_subscription(log_core<Runtime>& log, std::string_view name) {
+    const auto all = subscription_names(log);
+    return std::binary_search(all.begin(), all.end(), name);
 }
 
 template <class Runtime>
@@ -240,10 +305,16 @@ void log_core<Runtime>::close_subscriptions(errc why) {
         const std::lock_guard guard{subscribing_}; // one that is being made is there, or is refused
         all = lines().front()->followers();
     }
+    if (why == errc::closed) {
+        for (line_type* l : lines()) {
+            l->keep_all();
+        }
+    }
     for (const auto& q : all) {
         const bool is_live = broker_->find(q->name()) != q;
         if (why == errc::not_found) {
-            (void)end_subscription(*broker_, *q, true);
+            error_code ignored; // the end of the log is written, and says it for those as well
+            broker_->end_queue(*q, true, false, ignored);
         } else if (is_live) { // the others are queues of the broker, which closes them
             q->locked(
                 [&](auto& m, time_point now, auto& fx) { m.close_queue(why, true, now, fx); });

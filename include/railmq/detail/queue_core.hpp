@@ -250,10 +250,15 @@ public:
     /// There is more to draw: whoever waits gets it.
     void serve_waiting() noexcept {
         try {
-            locked_and_current([](machine_type& m, time_point now, effects_type& fx) {
-                m.draw_eagerly(now, fx);
-                m.serve(now, fx);
-            });
+            bool has_more = true;
+            while (has_more) {
+                has_more =
+                    locked_and_current([&](machine_type& m, time_point now, effects_type& fx) {
+                        m.draw_eagerly(now, fx);
+                        m.serve(now, fx);
+                        return supply_ != nullptr && supply_->is_held_up();
+                    });
+            }
         } catch (...) { // out of memory; whoever comes next serves them
             broker_->count_swallowed();
         }
@@ -342,10 +347,10 @@ public:
     /// The bytes that a payload is kept as; none where nothing is kept. From then on it is in
     /// memory. False: its codec threw, or it cannot be read.
     [[nodiscard]] bool encode(place_type p, std::vector<std::byte>& out) noexcept {
-        if (!is_kept()) {
+        if (broker_->journal() == nullptr || machine_.store().ops().encode == nullptr) {
             return true;
         }
-        if (!bring_back(p)) {
+        if (is_kept() && !bring_back(p)) {
             return false;
         }
         try {
@@ -446,6 +451,10 @@ public:
         storage::record_location where;
         error_code ec;
         return kept_->journal().append(record, where, ec) != 0;
+    }
+    void store_fed_again(std::uint64_t segment, std::vector<std::byte>& record, error_code& ec) {
+        const std::lock_guard guard{mutex_};
+        kept_->store_fed_again(machine_, segment, record, ec);
     }
     bool store_again(
         std::uint64_t id,
@@ -610,7 +619,9 @@ std::uint64_t queue_core<Runtime>::write_together(
     try {
         record.clear();
         for (const part& p : parts) {
-            p.queue->kept_->put(p.queue->machine_, *p.fx, record);
+            if (p.queue->is_kept()) { // a subscription for the time being is not
+                p.queue->kept_->put(p.queue->machine_, *p.fx, record);
+            }
             is_asked_for = is_asked_for || p.fx->wanted_at != nullptr || !p.fx->completed.empty();
         }
         if (more != nullptr) {
@@ -620,7 +631,7 @@ std::uint64_t queue_core<Runtime>::write_together(
             storage::record_location where;
             number = journal.append(record, where, ec);
             for (const part& p : parts) {
-                if (number != 0) {
+                if (number != 0 && p.queue->is_kept()) {
                     p.queue->kept_->written(p.queue->machine_, where);
                 }
             }
@@ -639,7 +650,9 @@ std::uint64_t queue_core<Runtime>::write_together(
     }
     if (ec) {
         for (const part& p : parts) {
-            p.queue->kept_->not_written();
+            if (p.queue->is_kept()) {
+                p.queue->kept_->not_written();
+            }
         }
         const auto why = static_cast<errc>(ec.value());
         if (more != nullptr) {

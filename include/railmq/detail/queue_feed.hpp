@@ -4,6 +4,8 @@
 #include <railmq/core/log_cursor.hpp>
 #include <railmq/core/message_supply.hpp>
 #include <railmq/core/payload_ops.hpp>
+#include <railmq/detail/feed_journal.hpp>
+#include <railmq/detail/feed_terms.hpp>
 #include <railmq/detail/log_core.hpp>
 #include <railmq/detail/log_line.hpp>
 #include <railmq/detail/queue_core.hpp>
@@ -18,23 +20,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
 namespace railmq::detail {
-
-/// Whether a subscription wants a record. Called with its queue's lock held.
-using record_filter = std::function<bool(const void* payload, const properties* props)>;
-
-/// What a subscription takes of a log.
-struct feed_terms {
-    log_start start = log_start::latest;
-    std::uint64_t max_backlog = unlimited; ///< Of one partition; what is further back is skipped.
-    record_filter wants{};                 ///< Empty: everything.
-};
 
 /// Fills a queue from the partitions of a log, as far as its consumers come: a record becomes a
 /// message, a copy, when somebody is about to get it. So a record is stored once however many
@@ -55,14 +46,21 @@ public:
         std::shared_ptr<log_type> log, const std::shared_ptr<queue_type>& q, feed_terms terms)
         : log_{std::move(log)}
         , queue_{*q}
+        , kept_{q->is_kept() ? q->kept().feed() : nullptr}
         , weak_queue_{q}
         , terms_{std::move(terms)} {}
     ~queue_feed() override { queue_feed::end(); }
 
     /// Errors: `offset_out_of_range`, where there is no such place to start; `std::bad_alloc`.
     [[nodiscard]] errc begin() {
+        const bool goes_on = kept_ != nullptr && kept_->has_positions();
         for (line_type* l : log_->lines()) {
-            if (const errc e = add_lane(*l, terms_.start); e != errc{}) {
+            const auto partition = static_cast<std::uint32_t>(lanes_.size());
+            // One that was added when it was not open begins with its first record.
+            const errc e = !goes_on               ? add_lane(*l, terms_.start)
+                           : !is_known(partition) ? add_lane(*l, log_start::earliest)
+                                                  : go_on(*l, kept_->position(partition));
+            if (e != errc{}) {
                 return e;
             }
         }
@@ -71,7 +69,12 @@ public:
 
     [[nodiscard]] bool refill(time_point now, effects_type& fx) override {
         has_stalled_ = false;
+        is_held_up_ = false;
         if (is_over_ || has_enough()) {
+            return false;
+        }
+        if (kept_ != nullptr && kept_->news() >= storage::max_fed_run) {
+            is_held_up_ = std::exchange(has_drawn_, false); // else it could not be written
             return false;
         }
         try {
@@ -80,6 +83,7 @@ public:
                 lane& l = lanes_[turn_];
                 turn_ = (turn_ + 1) % lanes_.size();
                 if (refill_from(l, now, fx)) {
+                    has_drawn_ = true;
                     return true;
                 }
             }
@@ -95,8 +99,11 @@ public:
         return queue_.asked_for().time_to_live.has_value();
     }
 
+    [[nodiscard]] bool is_held_up() const noexcept override { return is_held_up_; }
+
     [[nodiscard]] bool listen() override {
-        if (is_over_ || has_stalled_ || has_enough()) {
+        const bool must_write = kept_ != nullptr && kept_->news() >= storage::max_fed_run;
+        if (is_over_ || has_stalled_ || has_enough() || must_write) {
             return true;
         }
         if (lanes_.size() != log_->partitions()) {
@@ -153,6 +160,9 @@ public:
                 queue_.broker().count_swallowed();
             }
             is_over_ = true;
+            if (kept_ != nullptr) {
+                kept_->end();
+            }
             for (lane& l : lanes_) {
                 l.line->unfollow(l.follower);
                 l.cursor.unpin();
@@ -168,6 +178,7 @@ private:
 
     struct lane {
         line_type* line = nullptr;
+        std::uint32_t partition = 0;
         log_follower<Runtime> follower{};
         cursor_type cursor{};
     };
@@ -211,14 +222,42 @@ private:
         return std::max(position(l), end - std::min(end, terms_.max_backlog));
     }
 
-    [[nodiscard]] errc add_lane(line_type& line, const log_start& start) {
+    [[nodiscard]] bool is_known(std::uint32_t partition) const noexcept {
+        return kept_->position(partition) != feed_journal<Runtime>::no_position;
+    }
+    lane& new_lane(line_type& line) {
         lane& l = lanes_.emplace_back();
         l.line = &line;
+        l.partition = static_cast<std::uint32_t>(lanes_.size() - 1);
         l.follower.queue = weak_queue_;
         l.follower.max_backlog = terms_.max_backlog;
+        return l;
+    }
+    void is_kept_from_now_on(lane& l) {
+        if (kept_ != nullptr) {
+            kept_->begin(l.partition, l.follower);
+        }
+    }
+    /// From where it was in another life; what has left since is passed over with the next look.
+    [[nodiscard]] errc go_on(line_type& line, std::uint64_t position) {
+        lane& l = new_lane(line);
+        for (;;) {
+            const std::uint64_t there =
+                std::clamp(position, line.start_offset(), line.end_offset());
+            const errc e = line.follow(l.follower, l.cursor, there);
+            if (e == errc{}) {
+                l.follower.begin_at(std::min(position, there));
+                is_kept_from_now_on(l);
+                return e;
+            }
+        }
+    }
+    [[nodiscard]] errc add_lane(line_type& line, const log_start& start) {
+        lane& l = new_lane(line);
         for (;;) {
             const errc e = line.follow(l.follower, l.cursor, place_of(line, start));
             if (e == errc{}) {
+                is_kept_from_now_on(l);
                 return e;
             }
             if (start.kind() == log_start::kind_type::offset) {
@@ -255,7 +294,15 @@ private:
 
     void move_to(lane& l, std::uint64_t position) {
         if (l.line->seek(l.cursor, position) == errc{}) {
-            l.follower.position.store(position, std::memory_order_release);
+            is_at(l, position);
+        }
+    }
+    void is_at(lane& l, std::uint64_t position) noexcept {
+        l.follower.position.store(position, std::memory_order_release);
+        if (kept_ == nullptr) {
+            l.follower.safe.store(position, std::memory_order_release);
+        } else {
+            kept_->is_at(l.partition, position);
         }
     }
 
@@ -289,9 +336,9 @@ private:
                 continue;
             case core::read_status::ok: break;
             }
-            const std::size_t stored = store(std::span{found.data(), n}, now, fx);
+            const std::size_t stored = take(l, std::span{found.data(), n}, now, fx);
             if (stored == n) {
-                l.follower.position.store(l.cursor.position(), std::memory_order_release);
+                is_at(l, l.cursor.position());
             } else {
                 move_to(l, found[stored].offset);
                 has_stalled_ = true;
@@ -313,6 +360,37 @@ private:
             queue_.broker().count_swallowed();
             return true;
         }
+    }
+
+    /// Returns how many it stored; where the queue is kept, it knows where they lie.
+    std::size_t
+    take(lane& l, std::span<const wanted_record> records, time_point now, effects_type& fx) {
+        if (kept_ == nullptr) {
+            return store(records, now, fx);
+        }
+        std::array<std::uint64_t, at_once> offsets;
+        std::array<storage::kept_at, at_once> places;
+        for (std::size_t i = 0; i != records.size(); ++i) {
+            offsets[i] = records[i].offset;
+        }
+        kept_->reserve(records.size());
+        l.line->pin(
+            std::span{offsets.data(), records.size()}, std::span{places.data(), records.size()});
+        const std::size_t before = fx.changes.size();
+        const std::size_t stored = store(records, now, fx);
+        std::size_t n = 0;
+        for (std::size_t i = before; i != fx.changes.size(); ++i) { // in the order of records
+            const core::message_change& c = fx.changes[i];
+            for (std::uint64_t of = 0;
+                 c.what == core::message_change::kind::stored && of != c.count && n != stored;
+                 ++of, ++n) {
+                kept_->has_taken(c.public_id + of, l.partition, offsets[n], places[n]);
+            }
+        }
+        for (; n != records.size(); ++n) {
+            kept_->unpin(places[n]);
+        }
+        return stored;
     }
 
     /// Returns how many it stored.
@@ -390,12 +468,15 @@ private:
 
     std::shared_ptr<log_type> log_;
     queue_type& queue_;
+    feed_journal<Runtime>* const kept_; ///< Null: it is in memory alone.
     std::weak_ptr<queue_type> weak_queue_;
     const feed_terms terms_;
     std::deque<lane> lanes_{}; ///< Partitions know where they are.
     std::size_t turn_ = 0;
     std::uint64_t left_ = 0;
     bool has_stalled_ = false;
+    bool has_drawn_ = false;
+    bool is_held_up_ = false;
     bool is_over_ = false;
 };
 

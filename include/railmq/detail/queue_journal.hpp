@@ -4,6 +4,7 @@
 #include <railmq/core/effects.hpp>
 #include <railmq/core/queue_machine.hpp>
 #include <railmq/detail/absent_payloads.hpp>
+#include <railmq/detail/feed_journal.hpp>
 #include <railmq/storage/broker_journal.hpp>
 #include <railmq/storage/entries.hpp>
 #include <railmq/storage/id_map.hpp>
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,6 +59,9 @@ public:
         journal_->change_usage(usage);
         index_.clear();
         absent_.clear();
+        if (feed_ != nullptr) {
+            feed_->clear();
+        }
         is_deleted_ = true;
     }
     [[nodiscard]] bool is_deleted() const noexcept { return is_deleted_; }
@@ -71,6 +76,19 @@ public:
         if (position != id) {
             moved_[id] = position;
         }
+    }
+
+    // A subscription
+
+    /// Null: it is none. Set before anybody knows the queue.
+    [[nodiscard]] feed_journal<Runtime>* feed() const noexcept { return feed_.get(); }
+    feed_journal<Runtime>& become_fed(storage::feed_definition d) {
+        feed_ = std::make_unique<feed_journal<Runtime>>(journal_, number_, std::move(d));
+        return *feed_;
+    }
+    /// Which record of a log a message is; none: it is stored as any other.
+    [[nodiscard]] storage::log_record_name record_of(std::uint64_t id) const noexcept {
+        return feed_ == nullptr ? storage::log_record_name{} : feed_->record_of(id);
     }
 
     // Payloads that leave memory, since they can be read again
@@ -91,7 +109,8 @@ public:
             return;
         }
         core::message_image beside;
-        journal_->load(number_, id, index_.find(id)->location(), beside, loaded_, ec);
+        journal_->load(
+            number_, id, record_of(id), index_.find(id)->location(), beside, loaded_, ec);
         if (!ec && !m.store().ops().refill(m.store().payload(p), loaded_)) {
             ec = errc::journal_corrupt;
         }
@@ -110,8 +129,8 @@ public:
         }
         const std::uint64_t id = m.store().public_id(p);
         const storage::kept_at* where = index_.find(id);
-        if (where == nullptr || absent_.contains(id)) {
-            return;
+        if (where == nullptr || absent_.contains(id) || !record_of(id).is_none()) {
+            return; // what is in the log's memory as well is soon handed out
         }
         try {
             absent_.leave(id, where->bytes());
@@ -128,10 +147,14 @@ public:
         }
         storage::entry_writer w{record, journal_->wall()};
         select(fx);
+        put_fed(m, record);
         const auto& all = fx.changes;
         for (std::size_t i = 0; i < all.size(); ++i) {
             switch (all[i].what) {
             case change::kind::stored: {
+                if (is_fed_now(all[i].public_id)) {
+                    break;
+                }
                 if (all[i].row != nullptr) {
                     put_row(m, all[i], w, record);
                     break;
@@ -159,6 +182,9 @@ public:
             index_.take_row(
                 first, count, [&](std::uint64_t id, std::uint64_t n, const storage::kept_at& at) {
                     storage::count_usage(usage_, at, -static_cast<std::int64_t>(n));
+                    for (std::uint64_t i = 0; feed_ != nullptr && i != n; ++i) {
+                        feed_->forget(id + i);
+                    }
                     if (counts_payloads_) {
                         bytes_gone += at.bytes() * (n - absent_.remove_absent(id, n));
                     }
@@ -183,6 +209,12 @@ public:
                 i += n;
             }
         }
+        if (feed_ != nullptr) {
+            feed_->written([&](std::uint64_t id, const storage::kept_at& at) {
+                index_.put(id, at); // its place was pinned before
+                bytes_new += at.bytes();
+            });
+        }
         journal_->change_usage(usage_);
         if (counts_payloads_) {
             count_payloads(m, bytes_new, bytes_gone);
@@ -202,20 +234,24 @@ public:
         std::vector<std::byte>& record) const {
         storage::entry_writer{record, journal_->wall()}.queue(
             {number_, m.name(), format, options, m.ring().tail(), m.delayed_numbers()});
+        if (feed_ != nullptr) {
+            feed_->put_definition(record);
+        }
     }
     /// The messages from that id on, at most `max` of them, as they are. Returns where to go on;
     /// the end of all ids, when there are no more.
     std::uint64_t put_range(
         machine_type& m, std::uint64_t from, std::size_t max, std::vector<std::byte>& record) {
         std::vector<std::pair<std::uint64_t, storage::kept_at>> listed;
+        std::vector<std::pair<std::uint64_t, storage::kept_at>> fed;
         std::uint64_t to = no_more;
         index_.for_each_from(from, [&](std::uint64_t id, const storage::kept_at& where) {
-            if (listed.size() == max) {
+            if (listed.size() + fed.size() == max) {
                 to = id;
                 return false;
             }
             if (is_there(m, id)) {
-                listed.emplace_back(id, where);
+                (record_of(id).is_none() ? listed : fed).emplace_back(id, where);
             }
             return true;
         });
@@ -224,7 +260,48 @@ public:
         for (const auto& [id, where] : listed) {
             w.listed(m.image_of(place_of(m, id)), where.location(), where.bytes());
         }
+        storage::feed_entry_writer of_log{record, journal_->wall()};
+        for (const auto& [id, where] : fed) {
+            of_log.fed(
+                number_,
+                m.image_of(place_of(m, id)),
+                record_of(id),
+                where.location(),
+                where.bytes());
+        }
         return to;
+    }
+    /// Stores messages as any other that are records of a log and lie in that segment, so that it
+    /// can go. `ec` says why it could not be.
+    void store_fed_again(
+        machine_type& m, std::uint64_t segment, std::vector<std::byte>& record, error_code& ec) {
+        if (feed_ == nullptr || is_deleted_) {
+            return;
+        }
+        std::vector<std::uint64_t> ids;
+        for (const auto& [id, name] : feed_->records()) {
+            const storage::kept_at* where = index_.find(id);
+            if (where != nullptr && where->segment() == segment && is_there(m, id)) {
+                ids.push_back(id);
+            }
+        }
+        std::sort(ids.begin(), ids.end());
+        for (const std::uint64_t id : ids) {
+            const storage::kept_at from = *index_.find(id);
+            core::message_image beside;
+            journal_->load(number_, id, record_of(id), from.location(), beside, loaded_, ec);
+            if (ec) {
+                return;
+            }
+            record.clear();
+            storage::entry_writer w{record, journal_->wall()};
+            w.stored(number_, m.image_of(place_of(m, id)), beside.props.get(), nullptr);
+            w.payload(loaded_);
+            if (!lies_now(id, from, record, ec)) {
+                return;
+            }
+            feed_->forget(id);
+        }
     }
     /// Stores a message anew that is stored at `from`. False: it is not, and nothing was put; or
     /// `ec` says why it could not be.
@@ -242,24 +319,58 @@ public:
         record.clear();
         storage::entry_writer{record, journal_->wall()}.stored(
             number_, m.image_of(place_of(m, id)), content);
+        return lies_now(id, *known, record, ec);
+    }
+    static constexpr std::uint64_t no_more = ~std::uint64_t{0};
+
+private:
+    /// Appends a record that stores a message anew. False: it could not be.
+    bool lies_now(
+        std::uint64_t id,
+        const storage::kept_at& before,
+        std::span<const std::byte> record,
+        error_code& ec) {
         storage::record_location where;
         if (journal_->append(record, where, ec) == 0) {
             return false;
         }
         const storage::kept_at now{where, static_cast<std::uint32_t>(record.size())};
-        storage::count_usage(usage_, *known, -1);
+        storage::count_usage(usage_, before, -1);
         storage::count_usage(usage_, now, 1);
         journal_->change_usage(usage_);
         usage_.clear();
         if (counts_payloads_) {
-            absent_.resize(id, known->bytes(), now.bytes());
+            absent_.resize(id, before.bytes(), now.bytes());
         }
         index_.put(id, now);
         return true;
     }
-    static constexpr std::uint64_t no_more = ~std::uint64_t{0};
-
-private:
+    /// Whether it was taken from the log and that is not written yet.
+    [[nodiscard]] bool is_fed_now(std::uint64_t id) const noexcept {
+        return feed_ != nullptr && feed_->is_new(id);
+    }
+    /// What was taken from the log, and how far that is.
+    void put_fed(machine_type& m, std::vector<std::byte>& record) {
+        if (feed_ == nullptr) {
+            return;
+        }
+        feed_->put(
+            m,
+            [&](std::uint64_t id) {
+                return has_ended(id) || !is_there(m, id) ? place_type{} : place_of(m, id);
+            },
+            [&](std::uint64_t id) { // the log does not have it any more
+                const std::size_t begin = record.size();
+                const place_type p = place_of(m, id);
+                storage::entry_writer w{record, journal_->wall()};
+                put_beside(m, m.store().id_of(p), w);
+                loaded_.clear();
+                m.store().ops().encode(m.store().payload(p), loaded_);
+                w.payload(loaded_);
+                note_stored(id, record.size() - begin);
+            },
+            record);
+    }
     /// Where the message is in the store; one that was delayed has another number there.
     [[nodiscard]] auto place_of(machine_type& m, std::uint64_t id) const {
         const auto it = moved_.find(id);
@@ -299,13 +410,16 @@ private:
         new_.clear();
         ended_.clear();
         const auto& all = fx.changes;
-        is_mixed_ = std::any_of(
-            all.begin(), all.end(), [&](const change& c) { return c.what != all.front().what; });
+        is_mixed_ = (feed_ != nullptr && feed_->has_news()) ||
+                    std::any_of(all.begin(), all.end(), [&](const change& c) {
+                        return c.what != all.front().what;
+                    });
         if (!is_mixed_) {
             return;
         }
         for (const change& c : all) {
-            if (c.what != change::kind::changed) {
+            const bool is_fed = c.what == change::kind::stored && is_fed_now(c.public_id);
+            if (c.what != change::kind::changed && !is_fed) {
                 auto& ids = c.what == change::kind::stored ? new_ : ended_;
                 for (std::uint64_t n = 0; n != c.count; ++n) {
                     ids.push_back(c.public_id + n);
@@ -397,7 +511,7 @@ private:
         time_point enqueued{};
         for (; i + n < all.size() && all[i + n].what == change::kind::stored; ++n) {
             const change& c = all[i + n];
-            if (c.id != all[i].id + n || has_ended(c.public_id)) {
+            if (c.id != all[i].id + n || has_ended(c.public_id) || is_fed_now(c.public_id)) {
                 break;
             }
             const auto p = m.store().locate(c.id);
@@ -489,7 +603,8 @@ private:
                 moved_.erase(c.public_id + n);
             }
         }
-        if (c.count == 1 && index_.find(c.public_id) == nullptr && !is_new(c.public_id)) {
+        if (c.count == 1 && index_.find(c.public_id) == nullptr && !is_new(c.public_id) &&
+            !is_fed_now(c.public_id)) {
             return; // it was never written, or has been gone before
         }
         if (gone_count_ == 0 || gone_first_ + gone_count_ != c.public_id) {
@@ -523,6 +638,7 @@ private:
     std::uint64_t number_;
     storage::id_map<storage::kept_at> index_{};
     boost::unordered_flat_map<std::uint64_t, std::uint64_t> moved_{};
+    std::unique_ptr<feed_journal<Runtime>> feed_{};
     bool is_deleted_ = false;
     const bool counts_payloads_; ///< Those of types that own memory.
     absent_payloads<Runtime> absent_;

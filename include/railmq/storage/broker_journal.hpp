@@ -95,12 +95,14 @@ public:
 
     // Reading
 
-    /// What a message was stored with: its payload into `payload`, the rest into the image.
+    /// What a message was stored with: its payload into `payload`, the rest into the image. One of
+    /// a subscription may be a record of its log, which lies there.
     ///
     /// Errors: `journal_corrupt`, when it is not there; `io_error`.
     void load(
         std::uint64_t queue,
         std::uint64_t id,
+        const log_record_name& record_of_log,
         record_location where,
         core::message_image& image,
         std::vector<std::byte>& payload,
@@ -125,7 +127,7 @@ public:
             }
             loaded_from_ = where;
         }
-        const stored_content* content = loaded_.find(queue, id);
+        const stored_content* content = loaded_.find(queue, id, record_of_log);
         if (content == nullptr) {
             ec = errc::journal_corrupt;
             return;
@@ -261,6 +263,7 @@ template <directory Directory>
     if (ec) {
         return nullptr;
     }
+    found.remove_orphans();
     const time_point wall = std::max(wall_now, found.latest);
     auto made = std::make_unique<broker_journal>(
         std::make_unique<directory_journal<Directory>>(std::move(*opened)), wall - now);

@@ -3,10 +3,12 @@
 
 #include <railmq/core/message_image.hpp>
 #include <railmq/storage/exchange_entries.hpp>
+#include <railmq/storage/feed_entries.hpp>
 #include <railmq/storage/kept_message.hpp>
 #include <railmq/storage/kept_options.hpp>
 #include <railmq/storage/log_entries.hpp>
 #include <railmq/storage/segment.hpp>
+#include <railmq/storage/stored_content.hpp>
 #include <railmq/storage/wire.hpp>
 
 #include <cstddef>
@@ -22,7 +24,8 @@ namespace railmq::storage {
 /// docs/design/05_journal.md.
 ///
 /// Entries say how a thing is, not what was done to it: reading one twice does no harm, and a later
-/// one replaces an earlier one. Those of logs are in log_entries.hpp.
+/// one replaces an earlier one. Those of logs are in log_entries.hpp, those of subscriptions in
+/// feed_entries.hpp.
 enum class entry_kind : std::uint8_t {
     clock = 1,  ///< That moment has come.
     queue,      ///< A queue is there, or is as it says.
@@ -43,26 +46,6 @@ enum class entry_kind : std::uint8_t {
 /// Places of records are kept in eight bytes (`kept_at`): the highest one.
 inline constexpr std::uint64_t max_record_offset =
     std::uint64_t{0xffff'ffff} * record_header::alignment;
-
-/// A message's content, as `stored` gives it.
-struct stored_content {
-    std::uint8_t has = 0; ///< 1: properties; 2: a history of deaths.
-    std::span<const std::byte> beside{};
-    std::span<const std::byte> payload{};
-    std::uint32_t bytes = 0; ///< That the whole entry takes.
-};
-/// Puts properties and deaths into the image. False: they are none.
-[[nodiscard]] inline bool
-read_beside(const stored_content& content, duration wall, core::message_image& m) {
-    wire_reader r{content.beside, wall};
-    if ((content.has & 1) != 0) {
-        m.props = std::make_unique<properties>(wire::get_properties(r));
-    }
-    if ((content.has & 2) != 0) {
-        m.deaths = std::make_unique<death_history>(wire::get_deaths(r));
-    }
-    return !r.has_failed() && r.is_at_end();
-}
 
 /// Writes entries behind each other.
 ///
@@ -189,7 +172,7 @@ private:
 };
 
 /// For those who read entries of some kinds only: derive from it, and hide what is wanted.
-struct entry_visitor : log_entry_visitor {
+struct entry_visitor : log_entry_visitor, feed_entry_visitor {
     void clock(time_point) const noexcept {}
     void queue(const queue_definition&) const noexcept {}
     void deleted(std::uint64_t) const noexcept {}
@@ -382,7 +365,13 @@ template <class Visit>
             }
             break;
         }
-        default: read_log_entry(k, r, record, visit); break;
+        default:
+            if (k >= static_cast<std::uint8_t>(feed_entry_kind::feed)) {
+                read_feed_entry(k, r, visit);
+            } else {
+                read_log_entry(k, r, record, visit);
+            }
+            break;
         }
         if (r.has_failed()) {
             return false;

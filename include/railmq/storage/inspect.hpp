@@ -32,19 +32,23 @@ public:
 
     /// The content of a message, valid until the next call; none, when its record is damaged or
     /// gone.
-    [[nodiscard]] std::optional<stored_content>
-    find(std::uint64_t queue, std::uint64_t id, record_location where) {
+    [[nodiscard]] std::optional<stored_content> find(
+        std::uint64_t queue,
+        std::uint64_t id,
+        const log_record_name& record_of_log,
+        record_location where) {
         if (!(where == loaded_from_)) {
             loaded_.clear();
             loaded_from_ = {};
             const auto record = from_.read(where);
             // What comes before an entry that makes no sense was visited, and counts.
-            if (!record || (!loaded_.read(record->payload) && loaded_.all().empty())) {
+            if (!record || (!loaded_.read(record->payload) && loaded_.all().empty() &&
+                            loaded_.runs().empty())) {
                 return std::nullopt;
             }
             loaded_from_ = where;
         }
-        const stored_content* content = loaded_.find(queue, id);
+        const stored_content* content = loaded_.find(queue, id, record_of_log);
         return content == nullptr ? std::nullopt : std::optional{*content};
     }
 
@@ -82,6 +86,29 @@ struct kept_counts {
         return true;
     });
     return c;
+}
+/// How many records of its log a subscription has not taken yet, whatever it wants of them; of
+/// those that are too far back for it, nothing.
+[[nodiscard]] inline std::uint64_t count_untaken(const kept_state& state, const kept_queue& q) {
+    std::uint64_t n = 0;
+    const auto log = q.feed ? state.logs.find(q.feed->definition.log) : state.logs.end();
+    if (log == state.logs.end()) {
+        return n;
+    }
+    for (const auto& [partition, position] : q.feed->positions) {
+        const auto p = log->second.partitions.find(partition);
+        if (p == log->second.partitions.end()) {
+            continue;
+        }
+        const std::uint64_t end = p->second.extent.end;
+        const std::uint64_t most = q.feed->definition.max_backlog;
+        const std::uint64_t from = std::max(position, end - std::min(end, most));
+        p->second.rows.for_each_from(from, [&](std::uint64_t first, const log_rows::row& r) {
+            n += first + r.count - std::max(first, from);
+            return true;
+        });
+    }
+    return n;
 }
 /// The queue of that name, or null.
 [[nodiscard]] inline kept_queue* find_queue(kept_state& state, std::string_view name) noexcept {
@@ -136,8 +163,9 @@ public:
     /// Adds to `image` what a message was stored with, and returns its payload, which is there
     /// until the next call. Errors: `journal_corrupt`, when it cannot be read.
     [[nodiscard]] std::span<const std::byte>
-    load(std::uint64_t queue, const kept_message& m, core::message_image& image, error_code& ec) {
-        const auto content = contents_.find(queue, image.id, m.where.location());
+    load(const kept_queue& q, const kept_message& m, core::message_image& image, error_code& ec) {
+        const auto content = contents_.find(
+            q.definition.number, image.id, q.record_of(image.id), m.where.location());
         const bool is_good = content && read_beside(*content, duration::zero(), image);
         ec = is_good ? error_code{} : make_error_code(errc::journal_corrupt);
         return is_good ? content->payload : std::span<const std::byte>{};
@@ -190,6 +218,7 @@ private:
         if (!ec && to.has_failed) {
             ec = errc::journal_corrupt;
         }
+        state_.remove_orphans();
         report.segments = found.segments;
         report.was_closed = found.was_closed;
         if (found.cut_bytes != 0 && !ec) {

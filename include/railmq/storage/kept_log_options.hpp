@@ -15,13 +15,23 @@
 
 namespace railmq::storage {
 
-/// What a log is, as a journal keeps it.
+/// How long records stay that everybody has who wants them.
+struct log_interest {
+    bool decides = false;       ///< Until then, and as the next two say; else retention alone.
+    bool keeps_history = false; ///< For whoever comes later, as much as retention keeps.
+    bool keeps_last = false;    ///< The last one is not removed.
+
+    friend bool operator==(const log_interest&, const log_interest&) = default;
+};
+
+/// What a log is, as a journal keeps it. One whose interest decides is a topic.
 struct log_definition {
     std::uint64_t number = 0; ///< Its own in this journal among logs, never used again.
     std::string name{};
     std::string format{};         ///< Of its payloads, as their codec names it.
     std::uint32_t partitions = 1; ///< That it has now.
     log_options options{};        ///< What it was made with.
+    log_interest interest{};
 
     friend bool operator==(const log_definition&, const log_definition&) = default;
 };
@@ -83,6 +93,9 @@ inline void put(wire_writer& w, const log_definition& d) {
     w.text(d.format);
     w.number(d.partitions);
     put(w, d.options);
+    w.byte(static_cast<std::uint8_t>(
+        (d.interest.decides ? 1 : 0) | (d.interest.keeps_history ? 2 : 0) |
+        (d.interest.keeps_last ? 4 : 0)));
 }
 [[nodiscard]] inline log_definition get_log_definition(wire_reader& r) {
     constexpr std::uint64_t most_partitions = std::uint64_t{1} << 16;
@@ -92,6 +105,11 @@ inline void put(wire_writer& w, const log_definition& d) {
     d.format = std::string{r.text()};
     d.partitions = static_cast<std::uint32_t>(r.number_below(most_partitions + 1));
     d.options = get_log_options(r);
+    const std::uint8_t interest = r.byte();
+    d.interest = {(interest & 1) != 0, (interest & 2) != 0, (interest & 4) != 0};
+    if (interest > 7 || (interest != 0 && !d.interest.decides)) {
+        r.fail();
+    }
     if (!r.has_failed() && (d.partitions < d.options.partitions || validate_name(d.name))) {
         r.fail();
     }

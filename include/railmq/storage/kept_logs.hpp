@@ -183,6 +183,12 @@ protected:
 
     /// Entries that come lie there.
     void now_at(record_location where) noexcept { where_ = where; }
+    /// Offsets before that one have been given.
+    void reach(log_place where, std::uint64_t end) {
+        if (kept_partition* const p = find(where)) {
+            p->extent.end = std::max(p->extent.end, end);
+        }
+    }
     /// The latest moment at which a run is known to have been appended.
     [[nodiscard]] time_point latest_run() const noexcept { return latest_run_; }
 

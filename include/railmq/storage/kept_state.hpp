@@ -4,15 +4,19 @@
 #include <railmq/core/message_image.hpp>
 #include <railmq/storage/entries.hpp>
 #include <railmq/storage/exchange_entries.hpp>
+#include <railmq/storage/feed_entries.hpp>
 #include <railmq/storage/id_map.hpp>
 #include <railmq/storage/kept_at.hpp>
 #include <railmq/storage/kept_logs.hpp>
 #include <railmq/storage/segment.hpp>
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -88,10 +92,25 @@ inline void to_broker_time(core::message_image& m, duration wall) noexcept {
     }
 }
 
+/// That a queue is filled from a log, and how far it has come.
+struct kept_feed {
+    feed_definition definition{};
+    std::map<std::uint32_t, std::uint64_t> positions{}; ///< By partition.
+};
+
 /// A queue as its journal keeps it.
 struct kept_queue {
     queue_definition definition{};
     id_map<kept_message> messages{};
+    std::optional<kept_feed> feed{}; ///< Of a subscription.
+    /// Messages whose content is a record of a log, which lies where the message is said to.
+    boost::unordered_flat_map<std::uint64_t, log_record_name> records{};
+
+    /// Which record of a log a message is; none: it is stored as any other.
+    [[nodiscard]] log_record_name record_of(std::uint64_t id) const noexcept {
+        const auto it = records.find(id);
+        return it == records.end() ? log_record_name{} : it->second;
+    }
 };
 
 /// What a journal says, after its records were read one after the other. All moments are the wall
@@ -132,6 +151,62 @@ public:
         queues.erase(number);
         exchanges.forget({core::destination_kind::queue, number});
     }
+    /// A subscription lives no longer than its log.
+    void log_deleted(std::uint64_t number) {
+        kept_logs::log_deleted(number);
+        remove_feeds([&](const kept_queue& q) { return q.feed->definition.log == number; });
+    }
+    /// All was read: what is filled from a log that is not there has gone with it, and one that was
+    /// just being made, so that nothing says where it begins, is not there yet.
+    void remove_orphans() {
+        remove_feeds([&](const kept_queue& q) {
+            return !logs.contains(q.feed->definition.log) ||
+                   (q.feed->positions.empty() && q.messages.size() == 0);
+        });
+    }
+    void feed(feed_definition d) {
+        if (kept_queue* q = find(d.queue)) {
+            if (!q->feed) {
+                q->feed.emplace();
+            }
+            q->feed->definition = std::move(d);
+        }
+    }
+    void fed_to(std::uint64_t number, std::uint32_t partition, std::uint64_t position) {
+        kept_queue* q = find(number);
+        if (q != nullptr && q->feed) {
+            std::uint64_t& known = q->feed->positions[partition];
+            known = std::max(known, position);
+            this->reach({q->feed->definition.log, partition}, known);
+        }
+    }
+    void
+    fed(std::uint64_t number,
+        core::message_image m,
+        const log_record_name& from,
+        record_location where,
+        std::uint32_t bytes) {
+        if (kept_queue* q = find(number)) {
+            latest = std::max(latest, m.enqueued);
+            const std::uint64_t id = m.id;
+            put(number, std::move(m), kept_at{where, bytes});
+            q->records[id] = from;
+        }
+    }
+    void fed_run(std::uint64_t number, const fed_messages& run) {
+        kept_queue* q = find(number);
+        if (q == nullptr) {
+            return;
+        }
+        latest = std::max(latest, run.enqueued);
+        for (std::uint64_t i = 0; i != run.count; ++i) {
+            core::message_image m;
+            m.id = m.position = run.first + i;
+            m.enqueued = run.enqueued;
+            put(number, std::move(m), kept_at{run.where, run.bytes_of(i)});
+            q->records[run.first + i] = {run.from.where, run.from.offset + i};
+        }
+    }
     void exchange(exchange_definition d) { exchanges.define(std::move(d)); }
     void exchange_gone(std::uint64_t number) { exchanges.remove(number); }
     void bound(binding_definition b) { exchanges.bind(std::move(b)); }
@@ -154,6 +229,7 @@ public:
             made.where = kept_at{where_, bytes};
             made.enqueued = enqueued;
             q->messages.put_row(first, n, made);
+            forget_records(*q, first, n);
         }
     }
     void changed(std::uint64_t number, core::message_image m) {
@@ -231,6 +307,23 @@ private:
             made.where = where;
             made.become(std::move(m));
             q->messages.put(id, std::move(made));
+            forget_records(*q, id, 1);
+        }
+    }
+    static void forget_records(kept_queue& q, std::uint64_t first, std::uint64_t n) noexcept {
+        for (std::uint64_t i = 0; i != n && !q.records.empty(); ++i) {
+            q.records.erase(first + i);
+        }
+    }
+    template <class Which>
+    void remove_feeds(Which&& which) {
+        for (auto it = queues.begin(); it != queues.end();) {
+            const std::uint64_t number = it->first;
+            const bool goes = it->second.feed && which(it->second);
+            ++it;
+            if (goes) {
+                deleted(number);
+            }
         }
     }
     /// Numbers never start over.
@@ -246,9 +339,12 @@ private:
             d.next_delayed = std::max(d.next_delayed, id - delayed_ids + 1);
         }
     }
+    /// Messages have left.
     static void remove(kept_queue& q, std::uint64_t first, std::uint64_t n) {
         q.messages.take_row(
-            first, n, [](std::uint64_t, std::uint64_t, const kept_message&) noexcept {});
+            first, n, [&](std::uint64_t id, std::uint64_t count, const kept_message&) noexcept {
+                forget_records(q, id, count);
+            });
     }
 
     record_location where_{};

@@ -84,6 +84,7 @@ std::uint64_t redrive(
         journal.load(
             source->definition.number,
             id,
+            source->record_of(id),
             source->messages.find(id)->where.location(),
             image,
             payload,

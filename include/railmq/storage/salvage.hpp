@@ -202,6 +202,25 @@ private:
         void listed(std::uint64_t q, const core::message_image&, record_location, std::uint32_t) {
             self.create(q);
         }
+        void
+        fed(std::uint64_t q,
+            const core::message_image&,
+            const log_record_name&,
+            record_location,
+            std::uint32_t) {
+            self.create(q);
+        }
+        void fed_run(std::uint64_t q, const fed_messages&) { self.create(q); }
+        void feed(const feed_definition& d) { self.create(d.queue); }
+        /// Before it is taken in, and subscriptions of it are not known any more.
+        void log_deleted(std::uint64_t log) {
+            for (const auto& [number, q] : self.state.queues) {
+                if (q.feed && q.feed->definition.log == log) {
+                    self.accounts.erase(number);
+                    self.deleted_.insert(number);
+                }
+            }
+        }
         void bound(const binding_definition& b) { self.create_exchange(b.exchange); }
         void exchange_gone(std::uint64_t x) { self.gone_exchanges_.insert(x); }
     };
@@ -235,6 +254,22 @@ private:
         }
         void listed(std::uint64_t q, const core::message_image& m, record_location, std::uint32_t) {
             there(q, m);
+        }
+        void
+        fed(std::uint64_t q,
+            const core::message_image& m,
+            const log_record_name&,
+            record_location,
+            std::uint32_t) {
+            there(q, m);
+        }
+        void fed_run(std::uint64_t q, const fed_messages& run) {
+            if (!self.deleted_.contains(q)) {
+                salvage_account& a = self.account(q);
+                a.reach(run.first, self.damage_);
+                a.reach(run.first + run.count - 1, self.damage_);
+                a.remove(run.first, run.first + run.count);
+            }
         }
         void changed(std::uint64_t q, const core::message_image& m) {
             if (!self.deleted_.contains(q)) {
@@ -377,6 +412,14 @@ void write_salvaged(
     for (const auto& [number, q] : replay.state.queues) {
         record.clear();
         entry_writer{record, duration::zero()}.queue(q.definition);
+        // Of one whose log is lost, what it had taken is left.
+        if (q.feed && replay.state.logs.contains(q.feed->definition.log)) {
+            feed_entry_writer w{record, duration::zero()};
+            w.feed(q.feed->definition);
+            for (const auto& [partition, position] : q.feed->positions) {
+                w.fed_to(number, partition, position);
+            }
+        }
         append(record);
     }
     for (const auto& [number, x] : replay.state.exchanges.all) {
@@ -397,22 +440,24 @@ void write_salvaged(
     for (auto& [number, q] : replay.state.queues) {
         salvaged_queue done{number, q.definition.name, 0, replay.nameless.contains(number)};
         salvage_account& account = replay.accounts[number];
-        q.messages.for_each_from(0, [&, queue = number](std::uint64_t id, const kept_message& m) {
-            const auto content = contents.find(queue, id, m.where.location());
-            if (!content) {
-                // Its segment may have been deleted because it had left, and what said so is lost.
-                const bool may_have_left =
-                    report.may_have_old && !scanner.has_segment(m.where.segment());
-                account.remove(id, id + 1);
-                (may_have_left ? account.presumed : account.certain).add(id, id + 1);
-                return true;
-            }
-            record.clear();
-            entry_writer{record, duration::zero()}.stored(queue, m.image(id), *content);
-            append(record);
-            done.messages += ec ? 0 : 1;
-            return !ec;
-        });
+        q.messages.for_each_from(
+            0, [&, queue = number, &of = q](std::uint64_t id, const kept_message& m) {
+                const auto content = contents.find(queue, id, of.record_of(id), m.where.location());
+                if (!content) {
+                    // Its segment may have been deleted because it had left, and what said so is
+                    // lost.
+                    const bool may_have_left =
+                        report.may_have_old && !scanner.has_segment(m.where.segment());
+                    account.remove(id, id + 1);
+                    (may_have_left ? account.presumed : account.certain).add(id, id + 1);
+                    return true;
+                }
+                record.clear();
+                entry_writer{record, duration::zero()}.stored(queue, m.image(id), *content);
+                append(record);
+                done.messages += ec ? 0 : 1;
+                return !ec;
+            });
         report.messages += done.messages;
         report.queues.push_back(std::move(done));
     }

@@ -45,6 +45,28 @@ public:
         }
         return nullptr;
     }
+    /// The content of a message that is a record of a log, valid until the next call; or null.
+    [[nodiscard]] const stored_content* find(const log_record_name& record) {
+        for (const log_run& run : runs_) {
+            if (!(run.where == record.where) || record.offset - run.first >= run.count) {
+                continue;
+            }
+            bool is_there = false;
+            for_each_record(
+                run, duration::zero(), [&](std::uint64_t offset, const log_run_record& r) {
+                    if (offset == record.offset && !r.is_tombstone) {
+                        is_there = content_of(r, beside_, of_record_);
+                    }
+                });
+            return is_there ? &of_record_ : nullptr;
+        }
+        return nullptr;
+    }
+    /// The same of one that is such a record, or is stored as any other.
+    [[nodiscard]] const stored_content*
+    find(std::uint64_t queue, std::uint64_t id, const log_record_name& record) {
+        return record.is_none() ? find(queue, id) : find(record);
+    }
     [[nodiscard]] const std::vector<message>& all() const noexcept { return all_; }
     [[nodiscard]] const std::vector<log_run>& runs() const noexcept { return runs_; }
 
@@ -64,6 +86,8 @@ private:
 
     std::vector<message> all_{};
     std::vector<log_run> runs_{};
+    stored_content of_record_{};
+    std::vector<std::byte> beside_{};
     std::size_t next_ = 0; ///< Which one is most likely to be asked for.
 };
 

@@ -65,7 +65,7 @@ struct world {
         error_code ec;
         message_image image;
         payload.clear();
-        journal->load(queue, id, where, image, payload, ec);
+        journal->load(queue, id, {}, where, image, payload, ec);
         return ec;
     }
     [[nodiscard]] std::string text() const {

@@ -187,7 +187,7 @@ TEST_CASE("golden: version 1 is opened") {
     message_image image = first.image(3);
     CHECK(image.state == image_state::in_line);
     std::vector<std::byte> payload;
-    j->load(1, 3, first.where.location(), image, payload, ec);
+    j->load(1, 3, {}, first.where.location(), image, payload, ec);
     REQUIRE_FALSE(ec);
     CHECK(hex_of(payload) == "616263");
     CHECK(image.props->key == "key");

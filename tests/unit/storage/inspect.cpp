@@ -108,7 +108,7 @@ TEST_CASE("inspect: a crashed broker's queues, counted, and nothing is changed")
         dead->messages.for_each_from(0, [&](std::uint64_t id, const kept_message& m) {
             auto image = m.image(id);
             error_code ec;
-            const auto payload = v->load(dead->definition.number, m, image, ec);
+            const auto payload = v->load(*dead, m, image, ec);
             REQUIRE_FALSE(ec);
             CHECK(payload.size() == 2);
             REQUIRE(image.deaths != nullptr);

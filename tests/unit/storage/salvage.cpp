@@ -283,7 +283,7 @@ TEST_CASE("salvage: of an intact journal it is a copy") {
     for (auto& [number, q] : old->state().queues) {
         kept_queue& copy = now->state().queues.at(number);
         CHECK(copy.definition == q.definition);
-        q.messages.for_each_from(0, [&, n = number](std::uint64_t id, const kept_message& m) {
+        q.messages.for_each_from(0, [&, &of = q](std::uint64_t id, const kept_message& m) {
             const kept_message* const other = copy.messages.find(id);
             REQUIRE(other != nullptr);
             auto image = m.image(id);
@@ -294,8 +294,8 @@ TEST_CASE("salvage: of an intact journal it is a copy") {
             wire::put_state(w1, image);
             wire::put_state(w2, other_image);
             CHECK(states[0] == states[1]);
-            const auto p1 = old->load(n, m, image, ec);
-            const auto p2 = now->load(n, *other, other_image, ec);
+            const auto p1 = old->load(of, m, image, ec);
+            const auto p2 = now->load(copy, *other, other_image, ec);
             CHECK_FALSE(ec);
             CHECK(std::vector(p1.begin(), p1.end()) == std::vector(p2.begin(), p2.end()));
             CHECK((image.props == nullptr) == (other_image.props == nullptr));
