@@ -226,7 +226,9 @@ inline void put(wire_writer& w, const binding_definition& b) {
         if (r.number_below(2) == 1) {
             h.value = std::string{r.text()};
         }
-        b.arguments.headers.push_back(std::move(h));
+        if (!r.has_failed()) { // or the room that was reserved would be doubled for nothing
+            b.arguments.headers.push_back(std::move(h));
+        }
     }
     if (b.arguments.weight == 0 || b.key.size() > max_routing_key_length) {
         r.fail();
