@@ -740,3 +740,19 @@ TEST_CASE("what is in a topic can be seen without a broker, and is saved where i
     CHECK(take_all(topic.subscribe("s", {.where = {{"h", {}}}})).size() == 99);
     CHECK(take_all(topic.subscribe("never")) == numbers(0, 99));
 }
+
+TEST_CASE("a broker with a directory refuses what it does not keep") {
+    struct without_bytes {
+        int* at = nullptr;
+    };
+    world w;
+    CHECK(thrown_by([&] { (void)w.broker->topic<without_bytes>("t"); }) == errc::invalid_argument);
+    CHECK(w.broker->topic_names().empty());
+    const auto log = w.broker->log<int>("log");
+    const auto exchange = w.broker->exchange<int>("exchange", railmq::exchange_type::fanout);
+    CHECK(thrown_by([&] { exchange.bind(log); }) == errc::invalid_argument);
+    CHECK(exchange.producer().send(1).routed == 0);
+    // A subscription for the time being is nothing that a kept exchange could lead to.
+    const auto live = w.topic().subscribe();
+    CHECK(thrown_by([&] { exchange.bind(live); }) == errc::not_found);
+}

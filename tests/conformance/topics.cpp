@@ -2,7 +2,6 @@
 //
 // Topics: every subscription gets every message, and each is a queue of its own.
 #include <railmq/railmq.hpp>
-#include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -967,18 +966,6 @@ TEMPLATE_TEST_CASE(
     publish(topic, 501, 501);
     CHECK(take_all(consumer) == numbers(501, 501));
     CHECK(other.stats().ready == 501);
-}
-
-TEST_CASE("a broker with a directory refuses what it does not keep") {
-    railmq::simulation sim{1};
-    railmq::storage::simulated_disk disk{1};
-    railmq::sim_broker broker{sim, disk.directory()};
-    CHECK(error_of([&] { (void)broker.topic<stubborn>("topic"); }) == errc::invalid_argument);
-    CHECK(broker.topic_names().empty());
-    const auto log = broker.log<int>("log");
-    const auto exchange = broker.exchange<int>("exchange", railmq::exchange_type::fanout);
-    CHECK(error_of([&] { exchange.bind(log); }) == errc::invalid_argument);
-    CHECK(exchange.producer().send(1).routed == 0);
 }
 
 // Logs

@@ -365,6 +365,7 @@ struct life {
             break;
         case 21:
             if (below(4) == 0 && current.subs[n]) {
+                (void)queue(n); // what was dying when a process ended dies now, and not with it
                 forget(n);
                 say({.kind = what::unsubscribed, .sub = n});
                 if (s.is_log) {
@@ -379,6 +380,9 @@ struct life {
             if (below(12) == 0) {
                 (void)producer(durability::accepted); // there is one
                 for (std::size_t all = 0; all != names; ++all) {
+                    if (current.subs[all]) {
+                        (void)queue(all);
+                    }
                     forget(all);
                 }
                 say({.kind = what::dropped});

@@ -59,6 +59,14 @@ struct broker_of_two : Base {
         return of<T>().template find_log<T>(name);
     }
     template <class T>
+    [[nodiscard]] auto topic(std::string_view name, const topic_options& o = {}) {
+        return of<T>().template topic<T>(name, o);
+    }
+    template <class T>
+    [[nodiscard]] auto find_topic(std::string_view name) {
+        return of<T>().template find_topic<T>(name);
+    }
+    template <class T>
     [[nodiscard]] Base& of() {
         if constexpr (encodable<T>) {
             return *this;

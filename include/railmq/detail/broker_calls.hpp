@@ -71,6 +71,7 @@ void basic_broker<Runtime>::delete_log(std::string_view name, bool is_topic, err
     }
     gone->close(errc::not_found);
     core().forget_bindings(*gone);
+    (void)core().forget_log(gone);
     gone->confirm_all(ec);
     gone->forget();
 }

@@ -55,7 +55,7 @@ public:
         const auto it = logs_.find(name);
         return it == logs_.end() ? nullptr : it->second;
     }
-    /// Removes the name of one that is not kept. False: it is another's by now.
+    /// Removes the name; the log itself lives on in its handles. False: it is another's by now.
     bool forget_log(const std::shared_ptr<log_type>& which) {
         std::lock_guard guard{self().names_mutex_};
         const auto it = logs_.find(which->name());
@@ -66,8 +66,9 @@ public:
         return true;
     }
 
-    /// Removes the name, and says so in the journal. The log itself lives on in its handles. Null:
-    /// there is none that is open, or `ec` says why it stays.
+    /// Says in the journal that it is gone; `forget_log` is to be called when it is closed, so that
+    /// whoever makes it anew finds none of its subscriptions. Null: there is none that is open, or
+    /// `ec` says why it stays.
     [[nodiscard]] std::shared_ptr<log_type>
     remove_log(std::string_view name, bool is_topic, error_code& ec);
     /// Deletes a kept one that nobody has opened; `not_found`, or an error of the journal.

@@ -252,6 +252,10 @@ errc log_core<Runtime>::grow(std::uint32_t more) {
 template <class Runtime>
 std::uint64_t log_core<Runtime>::write_deleted(error_code& ec) {
     std::lock_guard guard{kept_mutex_};
+    if (is_deleted_) { // somebody else has
+        ec = errc::not_found;
+        return 0;
+    }
     std::vector<std::byte> record;
     storage::log_entry_writer{record, duration::zero()}.deleted(kept_as_);
     storage::record_location where;
@@ -535,7 +539,6 @@ auto broker_logs<Runtime, Broker>::remove_log(std::string_view name, bool is_top
         logs_kept_as_.erase(gone->kept_as());
         self().forget_unopened_feeds(gone->kept_as());
     }
-    logs_.erase(it);
     return gone;
 }
 
