@@ -91,6 +91,23 @@ TEST_CASE("[T02] garbage behind the last record is cut, and nothing else") {
     CHECK(w.values() == numbers(1, 25));
 }
 
+TEST_CASE("[T01] a queue that is limited in bytes knows how many it has found") {
+    world w;
+    const railmq::queue_options limited{
+        .max_bytes = 4 * sizeof(int), .overflow = railmq::overflow_policy::reject};
+    send_range(w.broker->queue<int>("small", limited), 1, 3);
+    w.kill();
+    w.open();
+    auto queue = w.broker->queue<int>("small", limited);
+    CHECK(queue.consumer().try_receive()->take() == 1);
+    auto producer = queue.producer();
+    producer.send(4);
+    producer.send(5);
+    railmq::error_code ec;
+    producer.send(6, ec);
+    CHECK(ec == errc::queue_full);
+}
+
 TEST_CASE("[T03] of a tail that was never synced, what is before the damage is kept") {
     for (int k = 0; k < 10; ++k) {
         CAPTURE(k);

@@ -21,6 +21,7 @@ namespace railmq::test {
     add("waiting_senders", s.waiting_senders);
     add("memory_bytes", s.memory_bytes);
     add("oldest", s.oldest_ready_since.time_since_epoch().count());
+    add("oldest_held", s.oldest_since.time_since_epoch().count());
     add("accepted", s.accepted);
     add("acked", s.acked);
     add("dead_lettered", s.dead_lettered);
@@ -41,7 +42,9 @@ namespace railmq::test {
 
 /// The same of a queue.
 template <class Queue>
-    requires requires(const Queue& q) { q.stats(); }
+requires requires(const Queue& q) {
+    q.stats();
+}
 [[nodiscard]] std::string text_of(const Queue& q) {
     return text_of(q.stats());
 }

@@ -53,7 +53,7 @@ public:
         queue_options options,
         memory_budget<Sync>& budget,
         std::uint64_t seed)
-        : store_{ops, budget}
+        : store_{ops, budget, options.priorities, options.max_overtakes}
         , ring_{store_.ring()}
         , name_{std::move(name)}
         , options_{std::move(options)}
@@ -192,7 +192,8 @@ protected:
             h.acks_on_delivery ? never : saturating_add(now, options_.ack_timeout);
         // An observer hears of the settlement. One that did not come in its turn, the list of
         // leases does not know.
-        const bool in_turn = !p.in->aside && store_.id_of(p) + 1 == ring_.next();
+        const bool in_turn =
+            !store_.has_levels() && !p.in->aside && store_.id_of(p) + 1 == ring_.next();
         if (w.tag() != 0 || w.is_slow() || fx.listening || !in_turn) {
             arm_lease(p, deadline, lease_lane_);
         } else {
@@ -351,8 +352,7 @@ protected:
         store_.put_back(p, where);
         list(fx, p, message_change::kind::changed);
         if (options_.overflow == overflow_policy::drop_oldest) {
-            while (!has_room(0, 0) && drop_oldest(fx)) {
-            }
+            drop_surplus(fx);
         }
     }
 
@@ -477,6 +477,9 @@ protected:
                     timers_.arm(d.expires_at, {store_.id_of(in_line), timer_kind::lifetime});
             }
             list(fx, in_line, message_change::kind::changed);
+            if (store_.has_levels()) {
+                store_.leave_line();
+            }
             break;
         }
         case wait_kind::backoff:
@@ -503,7 +506,7 @@ protected:
                (options_.max_bytes == unlimited || ready_bytes_ + bytes <= options_.max_bytes);
     }
     bool drop_oldest(effects_type& fx) {
-        const place_type p = pick();
+        const place_type p = store_.has_levels() ? pick_least() : pick();
         if (!p) {
             return false;
         }
@@ -541,7 +544,10 @@ protected:
         if (delay > duration::zero()) {
             return store_delayed(payload, props, std::move(details), delay, lifetime, now, fx, id);
         }
-        while (!has_room(1, size)) {
+        // With priorities it has to be seen beside the others before one of them is dropped.
+        const bool drops_later =
+            store_.has_levels() && options_.overflow == overflow_policy::drop_oldest;
+        while (!drops_later && !has_room(1, size)) {
             if (options_.overflow != overflow_policy::drop_oldest || !drop_oldest(fx)) {
                 return refuse(errc::queue_full, now, fx);
             }
@@ -586,7 +592,17 @@ protected:
         id = sequence;
         list(fx, p, message_change::kind::stored);
         note<notices::sent>(fx, p, now);
+        if (store_.has_levels()) {
+            store_.leave_line();
+        }
+        if (drops_later) {
+            drop_surplus(fx);
+        }
         return errc{};
+    }
+    void drop_surplus(effects_type& fx) {
+        while (!has_room(0, 0) && drop_oldest(fx)) {
+        }
     }
 
     [[nodiscard]] errc store_delayed(
@@ -657,6 +673,12 @@ protected:
 
     /// The next message to hand out, removed from where it waited; or none.
     [[nodiscard]] place_type pick() {
+        if (store_.has_levels()) {
+            store_.leave_line();
+            const place_type p = store_.take_returned();
+            ready_bytes_ -= p ? bytes_of(p) : 0;
+            return p;
+        }
         for (;;) {
             // Asked again behind every position: one that was put to the back may come here.
             if (const place_type p = store_.take_returned()) {
@@ -689,6 +711,14 @@ protected:
             ready_bytes_ -= bytes_of(p);
             return p;
         }
+    }
+
+    /// With priorities: the one that may wait least long, removed from where it waited; or none.
+    [[nodiscard]] place_type pick_least() {
+        store_.leave_line();
+        const place_type p = store_.take_least();
+        ready_bytes_ -= p ? bytes_of(p) : 0;
+        return p;
     }
 
     /// Whether a message that was returned kept the line of its key; one that outlived its process

@@ -65,7 +65,7 @@ public:
         : base{std::move(name), ops, std::move(options), budget, seed}
         , is_kept_{is_kept} {
         const bool counts_bytes = options_.max_bytes != unlimited;
-        always_locked = always_locked || is_kept; // every change is listed
+        always_locked = always_locked || is_kept || options_.priorities > 1;
         sends_need_lock_ = always_locked || counts_bytes || options_.time_to_live.has_value() ||
                            options_.overflow == overflow_policy::drop_oldest;
         receives_need_lock_ =

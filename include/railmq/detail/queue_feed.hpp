@@ -92,7 +92,7 @@ public:
     }
 
     [[nodiscard]] bool is_eager() const noexcept override {
-        return queue_.asked_for().time_to_live.has_value();
+        return queue_.asked_for().time_to_live.has_value() || queue_.asked_for().priorities > 1;
     }
 
     [[nodiscard]] bool listen() override {

@@ -102,9 +102,8 @@ public:
     /// Where memory is short, the payload of a message leaves that waits in line and has never been
     /// handed out: the newest, which wait longest, since this is asked when a message is stored.
     void let_go(machine_type& m, place_type p) noexcept {
-        const core::slot_word w = p ? p.at->load() : core::slot_word{};
-        if (!counts_payloads_ || !absent_.is_tight() || w.state() != core::slot_state::ready ||
-            w.tag() != 0 || w.pins() != 0 || !m.store().is_in_line(p) ||
+        if (!counts_payloads_ || !absent_.is_tight() || !p || p.at->load().pins() != 0 ||
+            !m.store().is_untouched(p) ||
             m.options().max_bytes != unlimited) { // their sizes are asked for when they leave
             return;
         }

@@ -23,6 +23,9 @@ struct properties {
     std::optional<std::string> key{};
     /// Decides where an exchange sends the message; kept when it is dead-lettered.
     std::string routing_key{};
+    /// How urgent the message is, in a queue with `queue_options::priorities`: larger goes first,
+    /// and what is above the highest level counts as that. Others only carry it.
+    std::uint32_t priority = 0;
     /// How long the message may wait before it expires. It does not expire while it is held, and
     /// a message that was dead-lettered does not expire again.
     std::optional<duration> time_to_live{};

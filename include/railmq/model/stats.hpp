@@ -26,6 +26,8 @@ struct queue_stats {
     std::uint64_t on_disk = 0;
     /// When the oldest ready message was sent, or `never`; subtract from now for the oldest age.
     time_point oldest_ready_since = never;
+    /// The same of those that are ready or held.
+    time_point oldest_since = never;
 
     // Totals. Each accepted message ends in exactly one of the six from `acked` on.
     std::uint64_t accepted = 0;
