@@ -93,6 +93,8 @@ inline std::string differences(const railmq::queue_options& o) {
     add(o.max_overtakes != usual.max_overtakes, fmt::format("max_overtakes={}", o.max_overtakes));
     add(o.time_to_live != usual.time_to_live,
         "time_to_live=" + (o.time_to_live ? length(*o.time_to_live) : std::string{"none"}));
+    add(o.deduplication_window != usual.deduplication_window,
+        "deduplication_window=" + length(o.deduplication_window));
     return out;
 }
 
@@ -119,6 +121,7 @@ inline std::string describe(const railmq::properties& p) {
     if (p.priority != 0) {
         add("priority", std::to_string(p.priority));
     }
+    add_text("deduplication_id", p.deduplication_id);
     add_text("correlation_id", p.correlation_id);
     add_text("reply_to", p.reply_to);
     if (p.time_to_live) {

@@ -35,6 +35,8 @@ namespace railmq::test {
     add("deadlines_passed", s.deadlines_passed);
     add("released", s.released);
     add("refused", s.refused);
+    add("duplicates", s.duplicates);
+    add("deduplication_ids", s.deduplication_ids);
     add("stale_settlements", s.stale_settlements);
     add("settled_through", s.settled_through);
     return text;

@@ -3,6 +3,7 @@
 
 #include <railmq/config.hpp>
 #include <railmq/core/deadline_index.hpp>
+#include <railmq/core/deduplication_window.hpp>
 #include <railmq/core/effects.hpp>
 #include <railmq/core/key_lines.hpp>
 #include <railmq/core/lease_holder.hpp>
@@ -58,7 +59,11 @@ public:
         , name_{std::move(name)}
         , options_{std::move(options)}
         , random_{seed}
-        , lease_lane_{timers_.open_lane()} {}
+        , lease_lane_{timers_.open_lane()} {
+        if (options_.deduplication_window > duration::zero()) {
+            window_.emplace(options_.deduplication_window, budget);
+        }
+    }
     message_fates(const message_fates&) = delete;
     message_fates& operator=(const message_fates&) = delete;
 
@@ -103,7 +108,7 @@ public:
 protected:
     ~message_fates() = default;
 
-    enum class timer_kind : std::uint8_t { lease, wait, lifetime };
+    enum class timer_kind : std::uint8_t { lease, wait, lifetime, window };
     struct timer_item {
         std::uint64_t id;
         timer_kind kind;
@@ -763,6 +768,8 @@ protected:
     deadline_index<timer_item> timers_{};
     deadline_lane lease_lane_;
 
+    std::optional<deduplication_window<Sync>> window_{};
+    deadline_handle window_timer_{}; ///< The end of the oldest id in it.
     key_lines keys_{};
     key_line strict_line_{};
     bool strict_busy_ = false;

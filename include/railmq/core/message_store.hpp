@@ -369,6 +369,23 @@ public:
         }
         return {c, c->at(0)};
     }
+    /// A place for a value that is only there to be ended; empty when the system has no memory.
+    /// What its move throws is passed on, and nothing has changed.
+    [[nodiscard]] place_type place_to_end(void* payload_of) {
+        const place_type p = restore_aside(aside_ids + next_aside_);
+        if (p) {
+            try {
+                ops_.relocate(payload(p), payload_of);
+            } catch (...) {
+                free_place(p);
+                throw;
+            }
+            ++next_aside_;
+            p.at->store(slot_word{slot_state::settling});
+        }
+        return p;
+    }
+
     /// How many messages have had a place of their own from the start: their numbering goes on.
     [[nodiscard]] std::uint64_t next_number() const noexcept { return next_aside_; }
     void start_numbers_at(std::uint64_t n) noexcept { next_aside_ = n; }

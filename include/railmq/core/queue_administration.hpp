@@ -100,6 +100,7 @@ queue_stats queue_machine<Sync>::stats() {
     s.consumers = board_.open_count();
     s.waiting_receivers = receivers_.size();
     s.waiting_senders = senders_.size();
+    s.deduplication_ids = base::window_ ? base::window_->size() : 0;
     s.memory_bytes = store_.memory_bytes();
     s.accepted = ring_.tail() - ring_.first() - ring_.unused() - relocated_ + delayed_accepted_ +
                  (s.ready - ready_count());

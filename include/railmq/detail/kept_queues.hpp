@@ -117,6 +117,10 @@ errc queue_core<Runtime>::restore(
         }
     }
     machine_.end_restore(end);
+    const duration wall = journal.wall();
+    for (const auto& [key, first] : from.remembered_at(saturating_add(now, wall))) {
+        machine_.remember_again(std::string{key}, first.id, saturating_add(first.at, -wall));
+    }
     machine_.serve(now, fx);
     write(fx);
     return errc{};
@@ -332,6 +336,15 @@ bool broker_core<Runtime>::list_unopened(
     storage::record_location where;
     error_code ec;
     is_written = journal_->append(record, where, ec) != 0;
+    if (begin == 0) {
+        const time_point now = saturating_add(clock_.now(), journal_->wall());
+        for (const auto& [key, first] : it->second.remembered_at(now)) {
+            record.clear();
+            storage::entry_writer{record, duration::zero()}.remembered(
+                number, key, first.id, first.at);
+            is_written = is_written && journal_->append(record, where, ec) != 0;
+        }
+    }
     return true;
 }
 

@@ -442,10 +442,14 @@ public:
         if (from == 0) {
             kept_->put_definition(machine_, type_.ops->format(), asked_for_, record);
         }
+        const bool is_first = from == 0;
         from = kept_->put_range(machine_, from, max, record);
-        storage::record_location where;
-        error_code ec;
-        return kept_->journal().append(record, where, ec) != 0;
+        const auto append = [this](const std::vector<std::byte>& entries) {
+            storage::record_location where;
+            error_code ec;
+            return kept_->journal().append(entries, where, ec) != 0;
+        };
+        return append(record) && (!is_first || kept_->put_remembered(machine_, record, append));
     }
     bool store_again(
         std::uint64_t id,
@@ -640,6 +644,7 @@ std::uint64_t queue_core<Runtime>::write_together(
     if (ec) {
         for (const part& p : parts) {
             p.queue->kept_->not_written();
+            p.queue->machine_.forget_unwritten(*p.fx);
         }
         const auto why = static_cast<errc>(ec.value());
         if (more != nullptr) {
@@ -652,6 +657,7 @@ std::uint64_t queue_core<Runtime>::write_together(
     for (const part& p : parts) {
         p.fx->record = number;
         p.fx->changes.clear();
+        p.fx->remembered.clear();
         for (core::waiter* w : p.fx->completed) {
             w->record = number;
         }

@@ -150,6 +150,9 @@ public:
         }
         end_gone(w);
         end_held(w);
+        for (const core::remembered_id& r : fx.remembered) {
+            w.remembered(number_, r.key, r.id, r.at);
+        }
     }
     /// The record with those entries is there.
     void written(machine_type& m, storage::record_location where) {
@@ -196,6 +199,23 @@ public:
         std::vector<std::byte>& record) const {
         storage::entry_writer{record, journal_->wall()}.queue(
             {number_, m.name(), format, options, m.ring().tail(), m.delayed_numbers()});
+    }
+    /// The deduplication ids, in records of a few hundred that `append` writes. False: it could
+    /// not.
+    template <class Append>
+    [[nodiscard]] bool
+    put_remembered(machine_type& m, std::vector<std::byte>& record, Append&& append) const {
+        bool is_good = true;
+        std::size_t n = 0;
+        record.clear();
+        m.for_each_remembered([&](const auto& e) {
+            storage::entry_writer{record, journal_->wall()}.remembered(number_, e.key, e.id, e.at);
+            if (++n % 256 == 0) {
+                is_good = is_good && append(record);
+                record.clear();
+            }
+        });
+        return is_good && (record.empty() || append(record));
     }
     /// The messages from that id on, at most `max` of them, as they are. Returns where to go on;
     /// the end of all ids, when there are no more.

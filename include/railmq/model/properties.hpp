@@ -33,6 +33,9 @@ struct properties {
     duration delay{0};
     /// When what it tells of happened, by the wall clock; the broker only carries it.
     std::optional<std::chrono::sys_time<duration>> event_time{};
+    /// Of two messages with the same one the second is not stored, in a queue with a
+    /// `queue_options::deduplication_window` and as long as that says. Empty: none.
+    std::string deduplication_id{};
     /// Links a reply to its request.
     std::string correlation_id{};
     /// The queue that answers go to.

@@ -109,6 +109,12 @@ struct queue_options {
     /// How long a message may wait in the queue; with a message's own time to live the shorter
     /// counts. An expired message is dead-lettered at its time, wherever it is in the queue.
     std::optional<duration> time_to_live{};
+    /// How long a `properties::deduplication_id` is remembered, counted from the first send that
+    /// was accepted. Until then a message with the same id is accepted, and not stored: its receipt
+    /// says so. What becomes of the first one changes nothing, nor does a purge or a restart. 0:
+    /// off. What the ids take counts against the broker's memory limit. (SQS, five minutes;
+    /// JetStream, two.)
+    duration deduplication_window{0};
 
     friend bool operator==(const queue_options&, const queue_options&) = default;
 };
@@ -136,6 +142,11 @@ struct queue_options {
     if (o.time_to_live && *o.time_to_live < duration::zero()) {
         return bad(
             "time_to_live is not negative; got " + std::to_string(o.time_to_live->count()) + " ns");
+    }
+    if (o.deduplication_window < duration::zero()) {
+        return bad(
+            "deduplication_window is not negative; got " +
+            std::to_string(o.deduplication_window.count()) + " ns");
     }
     if (o.priorities > max_priorities) {
         return bad(
@@ -172,6 +183,7 @@ difference(const queue_options& have, const queue_options& want) noexcept {
     if (have.priorities != want.priorities) return "priorities";
     if (have.max_overtakes != want.max_overtakes) return "max_overtakes";
     if (have.time_to_live != want.time_to_live) return "time_to_live";
+    if (have.deduplication_window != want.deduplication_window) return "deduplication_window";
     return {};
 }
 

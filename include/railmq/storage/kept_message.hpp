@@ -140,6 +140,7 @@ inline void put(wire_writer& w, const properties& p) {
     put_optional(w, p.time_to_live);
     w.span_of_time(p.delay);
     put_optional(w, p.event_time ? std::optional{p.event_time->time_since_epoch()} : std::nullopt);
+    w.text(p.deduplication_id);
     w.text(p.correlation_id);
     w.text(p.reply_to);
     w.number(p.headers.size());
@@ -163,6 +164,7 @@ inline void put(wire_writer& w, const properties& p) {
     if (const auto t = get_optional(r)) {
         p.event_time = std::chrono::sys_time<duration>{*t};
     }
+    p.deduplication_id = std::string{r.text()};
     p.correlation_id = std::string{r.text()};
     p.reply_to = std::string{r.text()};
     for (std::uint64_t n = r.number_below(r.left() / 2 + 1); n != 0 && !r.has_failed(); --n) {

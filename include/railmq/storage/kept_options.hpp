@@ -144,6 +144,7 @@ inline void put(wire_writer& w, const queue_options& o) {
     w.number(o.max_overtakes);
     w.byte(o.time_to_live ? 1 : 0);
     w.span_of_time(o.time_to_live.value_or(duration::zero()));
+    w.span_of_time(o.deduplication_window);
 }
 [[nodiscard]] inline queue_options get_options(wire_reader& r) {
     queue_options o;
@@ -172,6 +173,7 @@ inline void put(wire_writer& w, const queue_options& o) {
     if (lives) {
         o.time_to_live = life;
     }
+    o.deduplication_window = r.span_of_time();
     if (validate(o)) {
         r.fail(); // nobody could have made such a queue
     }

@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -90,8 +93,30 @@ inline void to_broker_time(core::message_image& m, duration wall) noexcept {
 
 /// A queue as its journal keeps it.
 struct kept_queue {
+    /// A deduplication id: the message that had it first, and when that was accepted.
+    struct first_message {
+        std::uint64_t id = 0;
+        time_point at{};
+    };
+
     queue_definition definition{};
     id_map<kept_message> messages{};
+    std::map<std::string, first_message, std::less<>> remembered{};
+
+    /// Of the deduplication ids those that are still remembered at `now`, the oldest first.
+    [[nodiscard]] std::vector<std::pair<std::string_view, first_message>>
+    remembered_at(time_point now) const {
+        std::vector<std::pair<std::string_view, first_message>> all;
+        for (const auto& [key, first] : remembered) {
+            if (saturating_add(first.at, definition.options.deduplication_window) > now) {
+                all.emplace_back(key, first);
+            }
+        }
+        std::sort(all.begin(), all.end(), [](const auto& x, const auto& y) {
+            return std::pair{x.second.at, x.second.id} < std::pair{y.second.at, y.second.id};
+        });
+        return all;
+    }
 };
 
 /// What a journal says, after its records were read one after the other. All moments are the wall
@@ -194,6 +219,12 @@ public:
         each(number, first, n, [](id_map<kept_message>& messages, std::uint64_t id) {
             messages.take(id);
         });
+    }
+    void remembered(std::uint64_t number, std::string_view key, std::uint64_t id, time_point at) {
+        latest = std::max(latest, at);
+        if (kept_queue* q = find(number)) {
+            q->remembered.insert_or_assign(std::string{key}, kept_queue::first_message{id, at});
+        }
     }
     void range(std::uint64_t number, std::uint64_t from, std::uint64_t to) {
         each(number, from, to - from, [](id_map<kept_message>& messages, std::uint64_t id) {

@@ -29,6 +29,7 @@ TEST_CASE("properties: differ by any member") {
     CHECK(properties{.priority = 1} != none);
     CHECK(properties{.time_to_live = 0s} != none);
     CHECK(properties{.delay = 1ns} != none);
+    CHECK(properties{.deduplication_id = "a"} != none);
     CHECK(properties{.correlation_id = "a"} != none);
     CHECK(properties{.reply_to = "a"} != none);
     CHECK(properties{.headers = {{"a", "b"}}} != none);

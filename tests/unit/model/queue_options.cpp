@@ -52,6 +52,7 @@ TEST_CASE("queue_options: out of range or contradictory, each with a sentence of
         {{.max_overtakes = 1}, "max_overtakes"},
         {{.priorities = 1, .max_overtakes = 1}, "max_overtakes"},
         {{.time_to_live = -1ns}, "time_to_live"},
+        {{.deduplication_window = -1ns}, "deduplication_window is not negative; got -1 ns"},
         {{.retry = {.max_elapsed = -1s}}, "max_elapsed"},
         {with_backoff(exponential_backoff{.multiplier = 0.5}), "multiplier"},
         {with_backoff(exponential_backoff{.multiplier = not_a_number}), "multiplier"},
@@ -85,6 +86,7 @@ TEST_CASE("queue_options: the extremes that make sense are accepted") {
     CHECK_FALSE(validate(queue_options{.ack_timeout = 1ns}));
     CHECK_FALSE(validate(queue_options{.ack_timeout = railmq::duration::max()}));
     CHECK_FALSE(validate(queue_options{.time_to_live = 0s}));
+    CHECK_FALSE(validate(queue_options{.deduplication_window = railmq::duration::max()}));
     CHECK_FALSE(validate(queue_options{.priorities = 256, .max_overtakes = 1}));
     CHECK_FALSE(validate(
         queue_options{.order = railmq::delivery_order::by_key, .priorities = 1})); // there are none
@@ -107,6 +109,7 @@ TEST_CASE("queue_options: the difference is named") {
         {{.priorities = 2}, "priorities"},
         {{.max_overtakes = 2}, "max_overtakes"},
         {{.time_to_live = 1s}, "time_to_live"},
+        {{.deduplication_window = 1s}, "deduplication_window"},
     };
     for (const auto& [other, name] : others) {
         CHECK(difference(one, other) == name);
