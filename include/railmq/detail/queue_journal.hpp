@@ -200,20 +200,19 @@ public:
         storage::entry_writer{record, journal_->wall()}.queue(
             {number_, m.name(), format, options, m.ring().tail(), m.delayed_numbers()});
     }
-    /// The deduplication ids, in records of a few hundred that `append` writes. False: it could
-    /// not.
+    /// The deduplication ids, in small records that `append` writes. False: it could not.
     template <class Append>
     [[nodiscard]] bool
     put_remembered(machine_type& m, std::vector<std::byte>& record, Append&& append) const {
         bool is_good = true;
-        std::size_t n = 0;
         record.clear();
         m.for_each_remembered([&](const auto& e) {
-            storage::entry_writer{record, journal_->wall()}.remembered(number_, e.key, e.id, e.at);
-            if (++n % 256 == 0) {
+            // No larger than what is surely allowed: a single one was, with its message.
+            if (!record.empty() && record.size() + e.key.size() + 64 > 1024) {
                 is_good = is_good && append(record);
                 record.clear();
             }
+            storage::entry_writer{record, journal_->wall()}.remembered(number_, e.key, e.id, e.at);
         });
         return is_good && (record.empty() || append(record));
     }
