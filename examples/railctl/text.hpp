@@ -89,8 +89,12 @@ inline std::string differences(const railmq::queue_options& o) {
         fmt::format("requeue={}", places[static_cast<std::size_t>(o.requeue)]));
     constexpr std::string_view orders[] = {"fifo", "by_key", "strict"};
     add(o.order != usual.order, fmt::format("order={}", orders[static_cast<std::size_t>(o.order)]));
+    add(o.priorities != usual.priorities, fmt::format("priorities={}", o.priorities));
+    add(o.max_overtakes != usual.max_overtakes, fmt::format("max_overtakes={}", o.max_overtakes));
     add(o.time_to_live != usual.time_to_live,
         "time_to_live=" + (o.time_to_live ? length(*o.time_to_live) : std::string{"none"}));
+    add(o.deduplication_window != usual.deduplication_window,
+        "deduplication_window=" + length(o.deduplication_window));
     return out;
 }
 
@@ -114,6 +118,10 @@ inline std::string describe(const railmq::properties& p) {
         add("key", *p.key);
     }
     add_text("routing_key", p.routing_key);
+    if (p.priority != 0) {
+        add("priority", std::to_string(p.priority));
+    }
+    add_text("deduplication_id", p.deduplication_id);
     add_text("correlation_id", p.correlation_id);
     add_text("reply_to", p.reply_to);
     if (p.time_to_live) {

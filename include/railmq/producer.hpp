@@ -528,6 +528,7 @@ receipt basic_producer<T, Runtime>::send_slow(
             fx.encoded = encoded;
             fx.wanted_at = &record;
             const errc e = m.send(held.get(), props, now, fx, out.id, in_handler);
+            out.is_duplicate = fx.was_duplicate;
             if (e == errc::queue_full && and_wait) {
                 w.payload = held.get();
                 w.props = std::move(props);
@@ -595,7 +596,7 @@ receipt basic_producer<T, Runtime>::send_slow(
     }
     record = w.record;
     held.was_moved();
-    return {w.id};
+    return {w.id, w.is_duplicate};
 }
 
 template <class T, class Runtime>

@@ -300,12 +300,15 @@ private:
     }
     /// With its queue's lock held. Nothing has happened after an error.
     [[nodiscard]] static errc
-    store(pending& p, share& s, time_point now, std::uint64_t& id) noexcept {
+    store(pending& p, share& s, time_point now, transaction_receipt& out) noexcept {
         try {
             s.fx.encoded = p.encoded;
-            const errc e = s.queue->machine().store_now(p.held->get(), p.props, now, s.fx, id);
+            const errc e = s.queue->machine().store_now(p.held->get(), p.props, now, s.fx, out.id);
             if (e == errc{}) {
                 p.held->was_moved();
+                if (s.fx.was_duplicate) {
+                    out.duplicate_of = out.id;
+                }
             }
             return e;
         } catch (...) {
@@ -462,11 +465,13 @@ errc basic_transaction<Runtime>::apply(
     std::vector<transaction_receipt>& receipts,
     std::vector<typename queue_type::state_type*>& gone) noexcept {
     for (auto p = sends_.begin(); p != sends_.end(); ++p) {
-        const errc e = store(*p, share_of(all, p->queue.get()), now, receipts[p->place].id);
+        const errc e = store(*p, share_of(all, p->queue.get()), now, receipts[p->place]);
         if (e != errc{}) { // the system has no memory: as if nothing had been stored
             for (auto done = sends_.begin(); done != p; ++done) {
                 share& s = share_of(all, done->queue.get());
-                s.queue->machine().take_back(receipts[done->place].id, s.fx);
+                if (!receipts[done->place].duplicate_of) {
+                    s.queue->machine().take_back(receipts[done->place].id, s.fx);
+                }
             }
             return e;
         }

@@ -91,6 +91,71 @@ TEST_CASE("[T02] garbage behind the last record is cut, and nothing else") {
     CHECK(w.values() == numbers(1, 25));
 }
 
+TEST_CASE("[T01] a queue that is limited in bytes knows how many it has found") {
+    world w;
+    const railmq::queue_options limited{
+        .max_bytes = 4 * sizeof(int), .overflow = railmq::overflow_policy::reject};
+    send_range(w.broker->queue<int>("small", limited), 1, 3);
+    w.kill();
+    w.open();
+    auto queue = w.broker->queue<int>("small", limited);
+    CHECK(queue.consumer().try_receive()->take() == 1);
+    auto producer = queue.producer();
+    producer.send(4);
+    producer.send(5);
+    railmq::error_code ec;
+    producer.send(6, ec);
+    CHECK(ec == errc::queue_full);
+}
+
+TEST_CASE("[M03][M05] what was accepted is known to have been, however the process ended") {
+    const bool in_good_order = GENERATE(true, false);
+    world w{{.journal = {.segment_bytes = 8192}}};
+    const railmq::queue_options once{.deduplication_window = std::chrono::minutes{5}};
+    const auto end = [&] {
+        if (in_good_order) {
+            w.broker->close();
+            w.broker.reset();
+        } else {
+            w.broker->sync(); // a purge may be one write late
+            w.kill();
+        }
+        w.open();
+    };
+    const auto send = [&](int n) {
+        auto queue = w.broker->queue<int>("once", once);
+        return queue.producer().send(n, {.deduplication_id = std::to_string(n)});
+    };
+    std::map<int, std::uint64_t> ids;
+    for (int n = 0; n < 5; ++n) {
+        ids[n] = send(n).id;
+    }
+    CHECK(w.broker->queue<int>("once", once).purge() == 5);
+    w.sim.advance(std::chrono::minutes{1});
+    for (int life = 0; life < 3; ++life) {
+        end();
+        if (life == 1) { // nobody asks for the queue, and all that was written is written anew
+            send_range(w.broker->queue<int>("q"), 1, 2'000);
+            (void)w.broker->queue<int>("q").purge();
+            continue;
+        }
+        for (int n = 0; n < 5; ++n) {
+            CAPTURE(life, n);
+            CHECK(send(n).duplicate_of() == ids[n]);
+        }
+        CHECK(w.broker->queue<int>("once", once).stats().ready == 0);
+        send_range(w.broker->queue<int>("q"), 1, 2'000); // and while it is open as well
+        (void)w.broker->queue<int>("q").purge();
+    }
+    w.sim.advance(std::chrono::minutes{4} - 1ns);
+    end();
+    CHECK(send(0).duplicate_of() == ids[0]);
+    w.sim.advance(1ns); // while nobody has the queue it grows older as well
+    end();
+    CHECK_FALSE(send(0).duplicate_of());
+    CHECK(w.broker->queue<int>("once", once).stats().deduplication_ids == 1);
+}
+
 TEST_CASE("[T03] of a tail that was never synced, what is before the damage is kept") {
     for (int k = 0; k < 10; ++k) {
         CAPTURE(k);

@@ -1164,3 +1164,26 @@ TEMPLATE_TEST_CASE(
     }
     CHECK(others == 900);
 }
+
+TEST_CASE("a subscription may have priorities, and others of its topic none [G01]") {
+    railmq::simulation sim{1};
+    railmq::sim_broker b{sim};
+    auto t = b.topic<int>("t");
+    auto urgent = t.subscribe("urgent", {.queue = {.priorities = 4}});
+    auto plain = t.subscribe("plain");
+    auto p = t.producer();
+    for (const int n : {10, 30, 20, 31}) {
+        p.send(n, {.priority = static_cast<std::uint32_t>(n / 10)});
+    }
+    const auto read = [](auto& q) {
+        auto c = q.consumer();
+        std::vector<int> all;
+        while (auto d = c.try_receive()) {
+            all.push_back(**d);
+            d->ack();
+        }
+        return all;
+    };
+    CHECK(read(urgent) == std::vector<int>{30, 31, 20, 10});
+    CHECK(read(plain) == std::vector<int>{10, 30, 20, 31});
+}

@@ -55,6 +55,10 @@ struct writing_visitor {
     }
     void gone(std::uint64_t q, std::uint64_t first, std::uint64_t n) { w.gone(q, first, n); }
     // A range's length is not told: it is left out, and its messages are as if they had changed.
+    void
+    remembered(std::uint64_t q, std::string_view key, std::uint64_t id, railmq::time_point at) {
+        w.remembered(q, key, id, at);
+    }
     void range(std::uint64_t, std::uint64_t, std::uint64_t) {}
     void listed(std::uint64_t q, const message_image& m, record_location, std::uint32_t) {
         w.changed(q, m);

@@ -434,6 +434,37 @@ const std::vector<scenario>& scenarios() {
              end();
              w.sure.insert(value);
          }},
+        {"send once, with a priority",
+         true,
+         0,
+         [](world& w, mark begin, mark end) {
+             auto q = w.broker->queue<std::string>(
+                 "once", {.priorities = 3, .deduplication_window = 1h});
+             auto p = q.producer();
+             const auto props = [](const char* id) {
+                 railmq::properties made;
+                 made.priority = 2;
+                 made.deduplication_id = std::string(50, 'i') + id;
+                 return made;
+             };
+             p.send(std::string(50, 'x'), props("a"));
+             begin();
+             for (const char* id : {"b", "a"}) { // a new one, and a duplicate
+                 try {
+                     p.send(std::string(50, 'x'), props(id));
+                 } catch (const std::bad_alloc&) {       // NOLINT: as it should be
+                 } catch (const railmq::system_error&) { // NOLINT
+                 }
+             }
+             end();
+             // Whoever tries again finds each of them once.
+             for (const char* id : {"a", "b"}) {
+                 p.send(std::string(50, 'x'), props(id));
+             }
+             require(q.stats().ready == 2);
+             require(q.stats().deduplication_ids == 2);
+             (void)q.purge();
+         }},
         {"batch",
          true,
          0,

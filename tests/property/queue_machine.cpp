@@ -89,6 +89,7 @@ struct message {
     stage where = stage::ready;
     std::size_t size = 1;
     std::optional<std::string> key{};
+    std::uint32_t level = 0;
     /// Its place among the ready: (position in line, entries of `back` first, their number).
     std::tuple<std::uint64_t, int, std::uint64_t> rank{};
     std::uint64_t front = 0; ///< Not 0: before all ranks, the highest first.
@@ -133,6 +134,7 @@ public:
     std::uint64_t tail = 0;
     std::uint64_t serial = 0;
     bool paused = false;
+    std::uint32_t overtakes = 0;
 
     [[nodiscard]] std::uint64_t count(stage s) const {
         return static_cast<std::uint64_t>(
@@ -154,7 +156,9 @@ public:
         std::sort(ids.begin(), ids.end(), [this](std::size_t a, std::size_t b) {
             const message& x = all[a];
             const message& y = all[b];
-            return x.front != y.front ? x.front > y.front : x.rank < y.rank;
+            return x.level != y.level   ? x.level > y.level
+                   : x.front != y.front ? x.front > y.front
+                                        : x.rank < y.rank;
         });
         return ids;
     }
@@ -167,7 +171,14 @@ public:
                    (options.order == delivery_order::strict || other.key == m.key);
         });
     }
+    /// Whether too many have been overtaken in a row.
+    [[nodiscard]] bool was_turn() const {
+        return options.max_overtakes != 0 && overtakes >= options.max_overtakes;
+    }
     [[nodiscard]] std::optional<std::size_t> next() const {
+        if (was_turn()) {
+            return longest_waiting();
+        }
         for (const std::size_t i : line()) {
             if (may_go(all[i])) return i;
             if (options.order == delivery_order::strict) return std::nullopt;
@@ -178,6 +189,10 @@ public:
     std::optional<std::size_t> pick() {
         const auto i = next();
         if (i) {
+            const auto all_ready = line();
+            const bool is_turn = *i != all_ready.front();
+            const bool passes = all[all_ready.back()].level != all[*i].level;
+            overtakes = was_turn() || is_turn || !passes ? 0 : overtakes + 1;
             message& m = all[*i];
             m.owns_turn = options.order == delivery_order::strict ||
                           (options.order == delivery_order::by_key && m.key);
@@ -200,8 +215,33 @@ public:
         depart(m);
         (why == death_reason::expired ? sums.expired : sums.dropped) += 1;
     }
+    /// Of the first ones of all levels the one whose place is the oldest.
+    [[nodiscard]] std::optional<std::size_t> longest_waiting() const {
+        std::optional<std::size_t> best;
+        const auto place = [](const message& m) {
+            return m.front != 0 ? std::uint64_t{0} : std::get<0>(m.rank);
+        };
+        std::set<std::uint32_t> seen;
+        for (const std::size_t i : line()) {
+            if (seen.insert(all[i].level).second && (!best || place(all[i]) < place(all[*best]))) {
+                best = i;
+            }
+        }
+        return best;
+    }
+    /// The first of the lowest level, or whoever is next.
+    std::optional<std::size_t> pick_to_drop() {
+        if (options.priorities <= 1) {
+            return pick();
+        }
+        std::optional<std::size_t> least;
+        for (const std::size_t i : line()) {
+            if (!least || all[i].level < all[*least].level) least = i;
+        }
+        return least;
+    }
     bool drop_oldest() {
-        const auto i = pick();
+        const auto i = pick_to_drop();
         if (i) die(all[*i], death_reason::dropped_oldest);
         return i.has_value();
     }
@@ -216,6 +256,7 @@ public:
     errc send(
         std::size_t size,
         std::optional<std::string> key,
+        std::uint32_t priority,
         duration delay,
         std::optional<duration> lifetime,
         time_point now) {
@@ -230,13 +271,15 @@ public:
         message m;
         m.size = size;
         m.key = std::move(key);
+        m.level = options.priorities > 1 ? std::min(priority, options.priorities - 1) : 0;
         m.expires = lifetime ? now + *lifetime : never;
         if (delay > 0ns) {
             m.where = stage::delayed;
             m.due = now + delay;
         } else {
-            while (!has_room(1, size)) {
-                if (options.overflow != overflow_policy::drop_oldest || !drop_oldest()) {
+            const bool drops = options.overflow == overflow_policy::drop_oldest;
+            while (!(drops && options.priorities > 1) && !has_room(1, size)) {
+                if (!drops || !drop_oldest()) {
                     sums.refused += options.overflow == overflow_policy::wait ? 0 : 1;
                     return errc::queue_full;
                 }
@@ -245,6 +288,10 @@ public:
         }
         ++sums.accepted;
         all.push_back(std::move(m));
+        const bool drops = options.overflow == overflow_policy::drop_oldest;
+        while (drops && options.priorities > 1 && delay <= 0ns && !has_room(0, 0)) {
+            RC_ASSERT(drop_oldest());
+        }
         return errc{};
     }
 
@@ -565,6 +612,10 @@ private:
             props->key = std::string(1, static_cast<char>('a' + a % 4));
             special = true;
         }
+        if (b % 11 < 7) {
+            props->priority = static_cast<std::uint32_t>(b) % 7;
+            special = true;
+        }
         if (b % 5 == 0) {
             props->delay = own(std::chrono::milliseconds{b % 30});
             special = true;
@@ -576,7 +627,7 @@ private:
         const auto number = model_.all.size();
         const std::size_t size = 1 + static_cast<std::size_t>(b) % 4;
         const auto expected =
-            model_.send(size, props->key, props->delay, props->time_to_live, now_);
+            model_.send(size, props->key, props->priority, props->delay, props->time_to_live, now_);
         if (!special) {
             props = nullptr;
         }
@@ -605,7 +656,7 @@ private:
         std::vector<std::size_t> numbers;
         while (numbers.size() != n && model_.has_room(1, 1)) {
             numbers.push_back(model_.all.size());
-            RC_ASSERT(model_.send(1, {}, 0ns, {}, now_) == errc{});
+            RC_ASSERT(model_.send(1, {}, 0, 0ns, {}, now_) == errc{});
         }
         departures_.resize(model_.all.size());
         const std::vector<std::byte> bytes(n);
@@ -987,6 +1038,10 @@ queue_options any_options() {
         requeue_position::original, requeue_position::front, requeue_position::back);
     o.order = *rc::gen::element(
         delivery_order::fifo, delivery_order::fifo, delivery_order::by_key, delivery_order::strict);
+    if (o.order == delivery_order::fifo && *rc::gen::inRange(0, 3) == 0) {
+        o.priorities = *rc::gen::element(1U, 2U, 4U, 256U);
+        o.max_overtakes = o.priorities == 1 ? 0 : *rc::gen::element(0U, 0U, 1U, 3U);
+    }
     o.overflow = *rc::gen::element(overflow_policy::wait, overflow_policy::reject);
     const int limit = *rc::gen::inRange(0, 4);
     if (limit == 1 || limit == 3) {
@@ -1018,7 +1073,8 @@ void live_and_die() {
     const auto steps = *rc::gen::resize(200, rc::gen::container<std::vector<step>>(any_step()));
     RC_LOG() << "order " << static_cast<int>(o.order) << ", requeue " << static_cast<int>(o.requeue)
              << ", overflow " << static_cast<int>(o.overflow) << ", max_length " << o.max_length
-             << ", max_bytes " << o.max_bytes << std::endl;
+             << ", max_bytes " << o.max_bytes << ", priorities " << o.priorities
+             << ", max_overtakes " << o.max_overtakes << std::endl;
     const auto live = [&] {
         parcel::alive = 0;
         auto w = std::make_unique<world>(o, listens);

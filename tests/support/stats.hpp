@@ -21,6 +21,7 @@ namespace railmq::test {
     add("waiting_senders", s.waiting_senders);
     add("memory_bytes", s.memory_bytes);
     add("oldest", s.oldest_ready_since.time_since_epoch().count());
+    add("oldest_held", s.oldest_since.time_since_epoch().count());
     add("accepted", s.accepted);
     add("acked", s.acked);
     add("dead_lettered", s.dead_lettered);
@@ -34,6 +35,8 @@ namespace railmq::test {
     add("deadlines_passed", s.deadlines_passed);
     add("released", s.released);
     add("refused", s.refused);
+    add("duplicates", s.duplicates);
+    add("deduplication_ids", s.deduplication_ids);
     add("stale_settlements", s.stale_settlements);
     add("settled_through", s.settled_through);
     return text;
@@ -41,7 +44,9 @@ namespace railmq::test {
 
 /// The same of a queue.
 template <class Queue>
-    requires requires(const Queue& q) { q.stats(); }
+requires requires(const Queue& q) {
+    q.stats();
+}
 [[nodiscard]] std::string text_of(const Queue& q) {
     return text_of(q.stats());
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,13 @@ struct message_change {
     std::size_t row_from = 0;         ///< from this one on.
 };
 
+/// That a deduplication id is remembered from now on, for a journal.
+struct remembered_id {
+    std::string key{};
+    std::uint64_t id = 0; ///< Of the message, as users know it.
+    time_point at{};
+};
+
 /// Messages whose payloads are to be ended, in slots in a row; or one that was moved aside. Once
 /// its payload has ended, a place in line may be gone with its chunk.
 template <class Sync>
@@ -91,6 +99,9 @@ struct effects {
     boost::container::small_vector<ending<Sync>, 4> endings{};
     std::vector<std::stop_source> stops{};
     boost::container::small_vector<message_change, 4> changes{}; ///< In the order they happened.
+    std::vector<remembered_id> remembered{};
+    /// What was stored last was not, since it had been before.
+    bool was_duplicate = false;
     /// The bytes of whatever is stored next: they are made before anything can change.
     std::span<const std::byte> encoded{};
     /// The record that the changes were written in, or the last one before, if there were none; 0

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -67,6 +68,10 @@ public:
             ring_.set_next_gate(true);
             take_out(p);
             leave(p, true, fx);
+            if (window_) {
+                window_->take_back(public_id);
+                std::erase_if(fx.remembered, [&](const auto& r) { return r.id == public_id; });
+            }
         }
     }
     /// Stores one of them. Its move does not throw.
@@ -76,8 +81,7 @@ public:
         time_point now,
         effects_type& fx,
         std::uint64_t& id) {
-        std::unique_ptr<message_details> details;
-        return store_message(payload, props, details, now, true, fx, id);
+        return store_once(payload, props, now, true, fx, id);
     }
     /// Whether a message of so many bytes can never be stored.
     [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept {
@@ -90,7 +94,78 @@ public:
         return is_current(l, w) || is_late_but_first(l, w, settlement::kind::ack);
     }
 
+    /// An id that outlived its process is still remembered. In the order of time.
+    void remember_again(std::string key, std::uint64_t id, time_point at) {
+        if (window_ && window_->find(key) == nullptr) {
+            (void)window_->add(std::move(key), id, at, true);
+            this->watch_window();
+        }
+    }
+    /// The record that says of these sends could not be written: they may be sent again.
+    void forget_unwritten(const effects_type& fx) noexcept {
+        for (const remembered_id& r : fx.remembered) {
+            window_->take_back(r.id);
+        }
+    }
+    /// Calls `f(entry)` for each deduplication id that is remembered.
+    template <class F>
+    void for_each_remembered(F&& f) const {
+        if (window_) {
+            window_->for_each(f);
+        }
+    }
+
 protected:
+    /// `store_message`, of a message that was sent: one whose deduplication id is remembered is
+    /// accepted, and ended elsewhere; `id` is then that of the first, as `effects::was_duplicate`
+    /// says.
+    [[nodiscard]] errc store_once(
+        void* payload,
+        std::unique_ptr<railmq::properties>& props,
+        time_point now,
+        bool must,
+        effects_type& fx,
+        std::uint64_t& id) {
+        std::unique_ptr<message_details> details;
+        fx.was_duplicate = false;
+        if (!window_ || aborted_ || props == nullptr || props->deduplication_id.empty()) {
+            return store_message(payload, props, details, now, must, fx, id);
+        }
+        window_->forget_old(now);
+        if (const auto* first = window_->find(props->deduplication_id)) {
+            return pass_over(payload, first->key, first->id, now, fx, id);
+        }
+        if (!window_->add(props->deduplication_id, 0, now, must)) {
+            return this->refuse(errc::memory_limit, now, fx);
+        }
+        errc e{};
+        const std::size_t before = fx.remembered.size();
+        const auto forget_again = [&] {
+            window_->take_back_last();
+            fx.remembered.erase(
+                fx.remembered.begin() + static_cast<std::ptrdiff_t>(before), fx.remembered.end());
+        };
+        try {
+            this->watch_window();
+            if (fx.keeping) {
+                fx.remembered.push_back({props->deduplication_id, 0, now});
+            }
+            e = store_message(payload, props, details, now, must, fx, id);
+        } catch (...) {
+            forget_again();
+            throw;
+        }
+        if (e != errc{}) {
+            forget_again();
+            return e;
+        }
+        window_->last().id = id;
+        if (fx.keeping) {
+            fx.remembered.back().id = id;
+        }
+        return e;
+    }
+
     /// Places the message of a send that has waited, or sees whether it could. Errors: `queue_full`
     /// as long as it has to wait.
     [[nodiscard]] errc place_waited(send_waiter& w, time_point now, effects_type& fx) {
@@ -98,9 +173,9 @@ protected:
             return has_room(1, w.bytes) ? errc{} : errc::queue_full;
         }
         try {
-            std::unique_ptr<message_details> details;
             const auto outer = std::exchange(fx.encoded, w.encoded);
-            const errc e = store_message(w.payload, w.props, details, now, false, fx, w.id);
+            const errc e = store_once(w.payload, w.props, now, false, fx, w.id);
+            w.is_duplicate = fx.was_duplicate;
             fx.encoded = outer;
             return e;
         } catch (...) {
@@ -121,8 +196,39 @@ protected:
     using base::store_;
     using base::store_message;
     using base::take_out;
+    using base::totals_;
+    using base::window_;
 
     ~joint_changes() = default;
+
+private:
+    [[nodiscard]] errc pass_over(
+        void* payload,
+        const std::string& key,
+        std::uint64_t first,
+        time_point now,
+        effects_type& fx,
+        std::uint64_t& id) {
+        notices::duplicate n{};
+        if (fx.listening) {
+            this->fill(n, now, first);
+            n.deduplication_id = key;
+            fx.notices.reserve(fx.notices.size() + 1); // once the value has moved nothing may fail
+        }
+        if (store_.ops().destroy != nullptr) { // user code: runs once the lock is released
+            fx.endings.reserve(fx.endings.size() + 1);
+            const place_type p = store_.place_to_end(payload);
+            if (!p) {
+                return this->refuse(errc::memory_limit, now, fx);
+            }
+            fx.endings.push_back({p, true});
+        }
+        fx.note(std::move(n));
+        ++totals_.duplicates;
+        fx.was_duplicate = true;
+        id = first;
+        return errc{};
+    }
 };
 
 } // namespace railmq::core

@@ -3,6 +3,7 @@
 
 #include <railmq/config.hpp>
 #include <railmq/core/deadline_index.hpp>
+#include <railmq/core/deduplication_window.hpp>
 #include <railmq/core/effects.hpp>
 #include <railmq/core/key_lines.hpp>
 #include <railmq/core/lease_holder.hpp>
@@ -53,12 +54,16 @@ public:
         queue_options options,
         memory_budget<Sync>& budget,
         std::uint64_t seed)
-        : store_{ops, budget}
+        : store_{ops, budget, options.priorities, options.max_overtakes}
         , ring_{store_.ring()}
         , name_{std::move(name)}
         , options_{std::move(options)}
         , random_{seed}
-        , lease_lane_{timers_.open_lane()} {}
+        , lease_lane_{timers_.open_lane()} {
+        if (options_.deduplication_window > duration::zero()) {
+            window_.emplace(options_.deduplication_window, budget);
+        }
+    }
     message_fates(const message_fates&) = delete;
     message_fates& operator=(const message_fates&) = delete;
 
@@ -103,7 +108,7 @@ public:
 protected:
     ~message_fates() = default;
 
-    enum class timer_kind : std::uint8_t { lease, wait, lifetime };
+    enum class timer_kind : std::uint8_t { lease, wait, lifetime, window };
     struct timer_item {
         std::uint64_t id;
         timer_kind kind;
@@ -192,7 +197,8 @@ protected:
             h.acks_on_delivery ? never : saturating_add(now, options_.ack_timeout);
         // An observer hears of the settlement. One that did not come in its turn, the list of
         // leases does not know.
-        const bool in_turn = !p.in->aside && store_.id_of(p) + 1 == ring_.next();
+        const bool in_turn =
+            !store_.has_levels() && !p.in->aside && store_.id_of(p) + 1 == ring_.next();
         if (w.tag() != 0 || w.is_slow() || fx.listening || !in_turn) {
             arm_lease(p, deadline, lease_lane_);
         } else {
@@ -351,8 +357,7 @@ protected:
         store_.put_back(p, where);
         list(fx, p, message_change::kind::changed);
         if (options_.overflow == overflow_policy::drop_oldest) {
-            while (!has_room(0, 0) && drop_oldest(fx)) {
-            }
+            drop_surplus(fx);
         }
     }
 
@@ -477,6 +482,9 @@ protected:
                     timers_.arm(d.expires_at, {store_.id_of(in_line), timer_kind::lifetime});
             }
             list(fx, in_line, message_change::kind::changed);
+            if (store_.has_levels()) {
+                store_.leave_line();
+            }
             break;
         }
         case wait_kind::backoff:
@@ -503,7 +511,7 @@ protected:
                (options_.max_bytes == unlimited || ready_bytes_ + bytes <= options_.max_bytes);
     }
     bool drop_oldest(effects_type& fx) {
-        const place_type p = pick();
+        const place_type p = store_.has_levels() ? pick_least() : pick();
         if (!p) {
             return false;
         }
@@ -541,7 +549,10 @@ protected:
         if (delay > duration::zero()) {
             return store_delayed(payload, props, std::move(details), delay, lifetime, now, fx, id);
         }
-        while (!has_room(1, size)) {
+        // With priorities it has to be seen beside the others before one of them is dropped.
+        const bool drops_later =
+            store_.has_levels() && options_.overflow == overflow_policy::drop_oldest;
+        while (!drops_later && !has_room(1, size)) {
             if (options_.overflow != overflow_policy::drop_oldest || !drop_oldest(fx)) {
                 return refuse(errc::queue_full, now, fx);
             }
@@ -586,7 +597,17 @@ protected:
         id = sequence;
         list(fx, p, message_change::kind::stored);
         note<notices::sent>(fx, p, now);
+        if (store_.has_levels()) {
+            store_.leave_line();
+        }
+        if (drops_later) {
+            drop_surplus(fx);
+        }
         return errc{};
+    }
+    void drop_surplus(effects_type& fx) {
+        while (!has_room(0, 0) && drop_oldest(fx)) {
+        }
     }
 
     [[nodiscard]] errc store_delayed(
@@ -657,6 +678,12 @@ protected:
 
     /// The next message to hand out, removed from where it waited; or none.
     [[nodiscard]] place_type pick() {
+        if (store_.has_levels()) {
+            store_.leave_line();
+            const place_type p = store_.take_returned();
+            ready_bytes_ -= p ? bytes_of(p) : 0;
+            return p;
+        }
         for (;;) {
             // Asked again behind every position: one that was put to the back may come here.
             if (const place_type p = store_.take_returned()) {
@@ -689,6 +716,14 @@ protected:
             ready_bytes_ -= bytes_of(p);
             return p;
         }
+    }
+
+    /// With priorities: the one that may wait least long, removed from where it waited; or none.
+    [[nodiscard]] place_type pick_least() {
+        store_.leave_line();
+        const place_type p = store_.take_least();
+        ready_bytes_ -= p ? bytes_of(p) : 0;
+        return p;
     }
 
     /// Whether a message that was returned kept the line of its key; one that outlived its process
@@ -733,6 +768,8 @@ protected:
     deadline_index<timer_item> timers_{};
     deadline_lane lease_lane_;
 
+    std::optional<deduplication_window<Sync>> window_{};
+    deadline_handle window_timer_{}; ///< The end of the oldest id in it.
     key_lines keys_{};
     key_line strict_line_{};
     bool strict_busy_ = false;

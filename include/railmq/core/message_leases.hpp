@@ -118,6 +118,9 @@ protected:
     using base::ring_;
     using base::store_;
     using base::take_out;
+    using base::timers_;
+    using base::window_;
+    using base::window_timer_;
     using typename base::timer_item;
     using typename base::timer_kind;
 
@@ -240,6 +243,12 @@ protected:
     // Timers
 
     void fire(timer_item item, time_point now, effects_type& fx) {
+        if (item.kind == timer_kind::window) {
+            window_timer_ = {};
+            window_->forget_old(now);
+            watch_window();
+            return;
+        }
         const place_type p = store_.locate(item.id);
         message_details* d = p ? store_.details_of(p) : nullptr;
         if (d == nullptr) {
@@ -263,6 +272,14 @@ protected:
                 expire(p, now, fx);
             }
             break; // a held message expires when it comes back
+        case timer_kind::window: break;
+        }
+    }
+
+    /// Ids are forgotten at their time.
+    void watch_window() {
+        if (!window_timer_ && window_->next_end() != never) {
+            window_timer_ = timers_.arm(window_->next_end(), {0, timer_kind::window});
         }
     }
 

@@ -39,7 +39,12 @@ public:
         switch (w.state()) {
         case slot_state::leased:
         case slot_state::settling: image.state = image_state::held; break;
-        case slot_state::returned: image.state = image_state::returned; break;
+        case slot_state::returned:
+            // With priorities nothing stands in line, and yet it does, as far as anybody can tell.
+            if (!store_.is_untouched(p)) {
+                image.state = image_state::returned;
+            }
+            break;
         default: break;
         }
         if (d == nullptr) {
@@ -111,6 +116,8 @@ public:
         }
         if (is_plain) {
             p.at->store(slot_word{slot_state::ready});
+            ready_bytes_ += this->bytes_of(p);
+            leave_line();
             return true;
         }
         message_details& d = store_.make_details(p);
@@ -152,6 +159,7 @@ public:
             }
             ring_.publish_hole(at);
         }
+        leave_line();
     }
 
 protected:
@@ -167,6 +175,12 @@ protected:
     ~message_recovery() = default;
 
 private:
+    void leave_line() noexcept {
+        if (store_.has_levels()) {
+            store_.leave_line();
+        }
+    }
+
     /// The place of that position in line; those that come before it and are still free stay empty.
     [[nodiscard]] place_type next_in_line(std::uint64_t position) {
         for (;;) {
@@ -194,6 +208,7 @@ private:
             ready_bytes_ += this->bytes_of(p);
             if (in_line) {
                 store_.set_state(p, slot_state::ready);
+                leave_line();
             } else {
                 store_.put_back(p, requeue_position::original);
             }

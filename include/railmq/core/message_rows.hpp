@@ -41,7 +41,7 @@ public:
     /// Whether the queue's options let messages be stored in a row.
     [[nodiscard]] bool has_rows() const noexcept {
         return options_.max_bytes == unlimited && !options_.time_to_live &&
-               options_.overflow != overflow_policy::drop_oldest;
+               options_.overflow != overflow_policy::drop_oldest && !store_.has_levels();
     }
 
     /// Where messages come from when there are none in line; it outlives the machine.

@@ -4,7 +4,8 @@
 #include <railmq/config.hpp>
 #include <railmq/core/lease_times.hpp>
 #include <railmq/core/message_details.hpp>
-#include <railmq/core/ready_bitmap.hpp>
+#include <railmq/core/priority_levels.hpp>
+#include <railmq/core/returned_list.hpp>
 #include <railmq/core/slot_ring.hpp>
 #include <railmq/model/queue_options.hpp>
 
@@ -12,7 +13,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,7 +25,9 @@ namespace railmq::core {
 ///
 /// A message's *id* is its position in the ring; one that never was in line (delayed when it was
 /// sent) has an id above `aside_ids`. Messages in state `returned` are served before the line: the
-/// front list, then the returned ones by id, then those put behind a position of the line.
+/// front list, then the returned ones by id, then those put behind a position of the line. With
+/// priorities every ready message is in that state, in the list of its level: nothing stays in
+/// line.
 ///
 /// Thread safety: with the queue's lock held, except for what `slot_ring` says.
 template <class Sync>
@@ -36,9 +39,17 @@ public:
 
     static constexpr std::uint64_t aside_ids = 1ULL << 62;
 
-    message_store(const payload_ops& ops, memory_budget<Sync>& budget)
+    message_store(
+        const payload_ops& ops,
+        memory_budget<Sync>& budget,
+        std::uint32_t priorities = 0,
+        std::uint32_t max_overtakes = 0)
         : ring_{ops, budget}
-        , ops_{ops} {}
+        , ops_{ops} {
+        if (priorities > 1) {
+            levels_ = std::make_unique<priority_levels>(priorities, max_overtakes);
+        }
+    }
     message_store(const message_store&) = delete;
     message_store& operator=(const message_store&) = delete;
 
@@ -171,10 +182,10 @@ public:
     /// Makes a message ready again. It must be in no list.
     void put_back(place_type p, requeue_position where) {
         const std::uint64_t id = id_of(p);
-        switch (where) {
-        case requeue_position::original: returned_.insert(id); break;
-        case requeue_position::front: front_.push_back(id); break;
-        case requeue_position::back: back_.push_back({ring_.tail(), id}); break;
+        if (levels_ != nullptr) {
+            levels_->add(level_of(p), id, where, ring_.tail());
+        } else {
+            returned_.add(id, where, ring_.tail());
         }
         set_state(p, slot_state::returned);
         ++returned_count_;
@@ -183,29 +194,53 @@ public:
     /// The next message that is ready out of line and comes before the line, removed from its
     /// list; or none.
     [[nodiscard]] place_type take_returned() noexcept {
-        while (returned_count_ != 0) {
-            std::uint64_t id = 0;
-            if (!front_.empty()) {
-                id = front_.back();
-                front_.pop_back();
-            } else if (!returned_.empty()) {
-                id = returned_.first();
-                returned_.erase(id);
-            } else if (!back_.empty() && back_.front().at <= ring_.next()) {
-                id = back_.front().id;
-                back_.pop_front();
+        if (returned_count_ == 0) {
+            returned_.forget_gone();
+            return {};
+        }
+        return taken(
+            levels_ != nullptr ? levels_->take(is_returned())
+                               : returned_.take(ring_.next(), is_returned()));
+    }
+
+    // Priorities
+
+    [[nodiscard]] bool has_levels() const noexcept { return levels_ != nullptr; }
+    /// With priorities: messages that stand in line go to their levels. Without memory they stay,
+    /// and go when this is called again.
+    void leave_line() noexcept {
+        ring_.set_next_gate(true);
+        for (std::uint64_t n = ring_.next(); n != ring_.tail(); ++n) {
+            const place_type p = ring_.locate(n);
+            const slot_state state = p.at->load().state();
+            if (state == slot_state::ready) {
+                try {
+                    put_back(p, requeue_position::original);
+                } catch (...) {
+                    return;
+                }
+            } else if (state == slot_state::empty) {
+                return;
             } else {
-                return {};
+                ring_.forget_hole();
             }
-            const place_type p = locate(id);
-            if (p && p.at->load().state() == slot_state::returned) {
-                --returned_count_;
-                return p;
+            ring_.pass_next();
+            if (ring_.run_from(n) == 1) {
+                gather(ring_.left_behind(true));
+                gather(ring_.left_behind(false));
             }
         }
-        front_.clear();
-        back_.clear();
-        return {};
+    }
+    /// With priorities: the first of the lowest level, removed from it; or none.
+    [[nodiscard]] place_type take_least() noexcept {
+        return taken(levels_->take_least(is_returned()));
+    }
+    /// Whether a message waits to be handed out for the first time, at its place in the order.
+    [[nodiscard]] bool is_untouched(place_type p) const noexcept {
+        const slot_word w = p.at->load();
+        return w.tag() == 0 && (w.state() == slot_state::ready
+                                    ? is_in_line(p)
+                                    : levels_ != nullptr && w.state() == slot_state::returned);
     }
 
     /// Takes a message in state `returned` or in line out of where it waits; the caller decides
@@ -213,7 +248,12 @@ public:
     void withdraw(place_type p) noexcept {
         const slot_word w = p.at->load();
         if (w.state() == slot_state::returned) {
-            returned_.erase(id_of(p)); // in the other lists it is passed over when its turn comes
+            set_state(p, slot_state::settling);
+            if (levels_ != nullptr) {
+                levels_->withdraw(level_of(p), id_of(p), is_returned());
+            } else {
+                returned_.withdraw(id_of(p), is_returned());
+            }
             --returned_count_;
         } else if (w.state() == slot_state::ready) {
             ring_.add_hole();
@@ -227,27 +267,46 @@ public:
     /// it returns false. The gate of `next` must be set.
     template <class F>
     void browse(F&& f) const {
+        bool more = true;
         const auto visit = [&](std::uint64_t id) {
             const place_type p = locate(id);
-            return !p || p.at->load().state() != slot_state::returned || f(p);
+            more = !p || p.at->load().state() != slot_state::returned || f(p);
+            return more;
         };
-        for (auto it = front_.rbegin(); it != front_.rend(); ++it) {
-            if (!visit(*it)) return;
-        }
-        bool more = true;
-        returned_.for_each([&](std::uint64_t id) { more = more && visit(id); });
-        auto late = back_.begin();
-        const std::uint64_t end = ring_.tail();
-        for (std::uint64_t n = ring_.next(); more && n <= end; ++n) {
-            for (; more && late != back_.end() && late->at <= n; ++late) {
-                more = visit(late->id);
+        std::uint64_t n = ring_.next();
+        const auto line_up_to = [&](std::uint64_t end) {
+            for (; more && n < end; ++n) {
+                const place_type p = ring_.locate(n);
+                if (p && p.at->load().state() == slot_state::ready) {
+                    more = f(p);
+                }
             }
-            if (!more || n == end) return;
-            const place_type p = ring_.locate(n);
-            if (p && p.at->load().state() == slot_state::ready) {
-                more = f(p);
-            }
+            return more;
+        };
+        if (levels_ != nullptr) {
+            levels_->for_each(visit);
+        } else {
+            returned_.for_each(visit, line_up_to);
         }
+        (void)line_up_to(ring_.tail());
+    }
+    /// When the oldest message was sent that is ready out of line, or `never`.
+    ///
+    /// Cost: the levels, and the messages that were put to the front or to the back.
+    [[nodiscard]] time_point oldest_returned() const noexcept {
+        time_point oldest = never;
+        const auto look = [&](std::uint64_t id) {
+            const place_type p = locate(id);
+            if (p && p.at->load().state() == slot_state::returned) {
+                oldest = std::min(oldest, enqueued_at(p).value_or(never));
+            }
+        };
+        if (levels_ != nullptr) {
+            levels_->for_each_old(look);
+        } else {
+            returned_.for_each_old(look);
+        }
+        return oldest;
     }
 
     // Moving
@@ -310,6 +369,23 @@ public:
         }
         return {c, c->at(0)};
     }
+    /// A place for a value that is only there to be ended; empty when the system has no memory.
+    /// What its move throws is passed on, and nothing has changed.
+    [[nodiscard]] place_type place_to_end(void* payload_of) {
+        const place_type p = restore_aside(aside_ids + next_aside_);
+        if (p) {
+            try {
+                ops_.relocate(payload(p), payload_of);
+            } catch (...) {
+                free_place(p);
+                throw;
+            }
+            ++next_aside_;
+            p.at->store(slot_word{slot_state::settling});
+        }
+        return p;
+    }
+
     /// How many messages have had a place of their own from the start: their numbering goes on.
     [[nodiscard]] std::uint64_t next_number() const noexcept { return next_aside_; }
     void start_numbers_at(std::uint64_t n) noexcept { next_aside_ = n; }
@@ -378,18 +454,51 @@ public:
     }
 
 private:
-    struct late_entry {
-        std::uint64_t at; ///< Comes behind every position below this one.
-        std::uint64_t id;
-    };
+    [[nodiscard]] std::uint32_t level_of(place_type p) const noexcept {
+        const message_details* d = details_of(p);
+        return d != nullptr && d->props != nullptr ? levels_->level_of(d->props->priority) : 0;
+    }
+    /// Moves the few aside that wait in a chunk which the others have left, so that it can be used
+    /// again: what is urgent would else leave a chunk behind for each message that is not.
+    void gather(chunk_type* c) noexcept {
+        if (c == nullptr) {
+            return;
+        }
+        const auto states = [c](auto&& f) {
+            for (std::uint32_t i = c->cursor; i < c->capacity; ++i) {
+                f(place_type{c, c->at(i)}, c->at(i)->load().state());
+            }
+        };
+        std::uint32_t left = 0;
+        states([&](place_type, slot_state s) { left += s != slot_state::done ? 1 : 0; });
+        if (left <= c->capacity / 4) {
+            states([&](place_type p, slot_state s) {
+                if (s == slot_state::returned) {
+                    put_aside(p);
+                }
+            });
+        }
+    }
+    [[nodiscard]] auto is_returned() const noexcept {
+        return [this](std::uint64_t id) {
+            const place_type p = locate(id);
+            return p && p.at->load().state() == slot_state::returned;
+        };
+    }
+    [[nodiscard]] place_type taken(std::optional<std::uint64_t> id) noexcept {
+        if (!id) {
+            return {};
+        }
+        --returned_count_;
+        return locate(*id);
+    }
 
     ring_type ring_;
     lease_times<Sync> times_{};
     const payload_ops& ops_;
     boost::unordered_flat_map<std::uint64_t, chunk_type*> asides_{};
-    std::vector<std::uint64_t> front_{};
-    ready_bitmap returned_{};
-    std::deque<late_entry> back_{};
+    returned_list returned_{};
+    std::unique_ptr<priority_levels> levels_{};
     std::uint64_t returned_count_ = 0;
     std::uint64_t next_aside_ = 0;
 };

@@ -100,22 +100,32 @@ queue_stats queue_machine<Sync>::stats() {
     s.consumers = board_.open_count();
     s.waiting_receivers = receivers_.size();
     s.waiting_senders = senders_.size();
+    s.deduplication_ids = base::window_ ? base::window_->size() : 0;
     s.memory_bytes = store_.memory_bytes();
     s.accepted = ring_.tail() - ring_.first() - ring_.unused() - relocated_ + delayed_accepted_ +
                  (s.ready - ready_count());
     s.handed_out = board_.taken_count();
     s.acked = s.handed_out - board_.unacked_count() - s.in_flight;
-    std::uint64_t looked_at = 0;
-    browse([&](place_type p) {
-        s.oldest_ready_since =
-            std::min(s.oldest_ready_since, store_.enqueued_at(p).value_or(never));
-        // Those in line are in order of time; returned ones need not be.
-        return ++looked_at <= store_.returned_count();
-    });
+    if (store_.has_levels()) {
+        s.oldest_ready_since = store_.oldest_returned();
+    } else {
+        std::uint64_t looked_at = 0;
+        browse([&](place_type p) {
+            s.oldest_ready_since =
+                std::min(s.oldest_ready_since, store_.enqueued_at(p).value_or(never));
+            // Those in line are in order of time; returned ones need not be.
+            return ++looked_at <= store_.returned_count();
+        });
+    }
     if (base::supply() != nullptr) {
         s.oldest_ready_since = std::min(s.oldest_ready_since, base::supply()->oldest());
     }
     s.settled_through = store_.settled_through();
+    s.oldest_since = s.oldest_ready_since;
+    const place_type first = store_.locate(s.settled_through);
+    if (first && first.at->load().state() != slot_state::empty) { // else it is being sent
+        s.oldest_since = std::min(s.oldest_since, store_.enqueued_at(first).value_or(never));
+    }
     return s;
 }
 

@@ -65,8 +65,9 @@ public:
         : base{std::move(name), ops, std::move(options), budget, seed}
         , is_kept_{is_kept} {
         const bool counts_bytes = options_.max_bytes != unlimited;
-        always_locked = always_locked || is_kept; // every change is listed
-        sends_need_lock_ = always_locked || counts_bytes || options_.time_to_live.has_value() ||
+        always_locked = always_locked || is_kept || options_.priorities > 1;
+        sends_need_lock_ = always_locked || counts_bytes || base::window_.has_value() ||
+                           options_.time_to_live.has_value() ||
                            options_.overflow == overflow_policy::drop_oldest;
         receives_need_lock_ =
             always_locked || counts_bytes || options_.order != delivery_order::fifo;
@@ -104,9 +105,10 @@ public:
         if (closed_ && !(from_handler && !aborted_)) {
             return refuse(errc::closed, now, fx);
         }
-        std::unique_ptr<message_details> details;
-        const errc e = store_message(payload, props, details, now, false, fx, id);
-        serve(now, fx);
+        const errc e = this->store_once(payload, props, now, false, fx, id);
+        const bool was_duplicate = fx.was_duplicate;
+        serve(now, fx); // others may be stored
+        fx.was_duplicate = was_duplicate;
         return e;
     }
 

@@ -545,6 +545,12 @@ public:
         }
     }
 
+    /// A chunk that is kept for what is left in it: the last one, or any. None: there is none.
+    [[nodiscard]] chunk_type* left_behind(bool last) const noexcept {
+        return pinned_.empty() ? nullptr
+                               : pinned_[last ? pinned_.size() - 1 : pinned_turn_ % pinned_.size()];
+    }
+
     /// Whether far more chunks are kept than are in use, as after a burst.
     [[nodiscard]] bool has_surplus() const noexcept {
         const std::uint64_t used = (tail() - next()) / capacity_ + 2;

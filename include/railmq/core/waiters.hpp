@@ -44,6 +44,7 @@ struct send_waiter : waiter {
     std::unique_ptr<railmq::properties> props{};
     std::span<const std::byte> encoded{}; ///< The payload's bytes, where there is a journal.
     std::uint64_t id = 0;
+    bool is_duplicate = false; ///< It was accepted, and not stored.
 };
 
 /// Somebody who waits until nothing is left to do.

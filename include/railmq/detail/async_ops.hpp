@@ -267,6 +267,7 @@ public:
             fx.encoded = op->bytes_;
             fx.wanted_at = &op->core::waiter::record;
             const errc e = m.send(op->payload, op->props, now, fx, op->id);
+            op->is_duplicate = fx.was_duplicate;
             if (e == errc::queue_full && m.options().overflow == overflow_policy::wait) {
                 m.wait_to_send(*op, now, fx);
                 return false;
@@ -290,7 +291,7 @@ public:
         m.forget(static_cast<core::send_waiter&>(*this));
         return true;
     }
-    [[nodiscard]] receipt take_result() const noexcept { return {this->id}; }
+    [[nodiscard]] receipt take_result() const noexcept { return {this->id, this->is_duplicate}; }
 
 private:
     /// The bytes that the message is kept as. Its codec's exceptions end here, since there is

@@ -52,6 +52,7 @@ public:
         core::slot<Runtime>* at = nullptr; ///< Claimed, and not yet published.
         errc why{};                        ///< It does not take the message.
         bool is_stored = false;
+        bool is_duplicate = false; ///< It is there from before.
         std::uint64_t id = 0;
         std::unique_ptr<core::message_details> details{};
     };

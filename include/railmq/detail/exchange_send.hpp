@@ -444,6 +444,7 @@ private:
                 }
                 v.is_there = false;
                 s.in->is_stored = true;
+                s.in->is_duplicate = s.fx.was_duplicate;
             }
         } catch (...) {
             locked_threw_ = std::current_exception();
@@ -454,7 +455,7 @@ private:
     /// Nobody has seen them.
     static void take_back(shares& all) {
         for (share& s : all) {
-            if (std::exchange(s.in->is_stored, false)) {
+            if (std::exchange(s.in->is_stored, false) && !s.in->is_duplicate) {
                 s.queue->machine().take_back(s.in->id, s.fx);
             }
         }

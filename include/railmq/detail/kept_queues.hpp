@@ -26,6 +26,80 @@
 namespace railmq::detail {
 
 template <class Runtime>
+std::uint64_t queue_core<Runtime>::write_together(
+    broker_type& owner,
+    std::span<const part> parts,
+    std::vector<std::byte>& record,
+    joint_entries* more) noexcept {
+    if (owner.journal() == nullptr || owner.is_journal_closed()) {
+        return 0;
+    }
+    auto& journal = *owner.journal();
+    std::uint64_t number = 0;
+    bool is_asked_for = more != nullptr;
+    error_code ec;
+    try {
+        record.clear();
+        for (const part& p : parts) {
+            if (p.queue->is_kept()) { // a subscription for the time being is not
+                p.queue->kept_->put(p.queue->machine_, *p.fx, record);
+            }
+            is_asked_for = is_asked_for || p.fx->wanted_at != nullptr || !p.fx->completed.empty();
+        }
+        if (more != nullptr) {
+            more->put(record);
+        }
+        if (!record.empty()) {
+            storage::record_location where;
+            number = journal.append(record, where, ec);
+            for (const part& p : parts) {
+                if (number != 0 && p.queue->is_kept()) {
+                    p.queue->kept_->written(p.queue->machine_, where);
+                }
+            }
+            if (number != 0 && more != nullptr) {
+                more->written(where);
+            }
+        } else if (is_asked_for) {
+            number = journal.port().last();
+        }
+    } catch (...) {
+        ec = errc::memory_limit;
+        number = 0;
+    }
+    if (journal.is_tight()) {
+        owner.want_space();
+    }
+    if (ec) {
+        for (const part& p : parts) {
+            if (p.queue->is_kept()) {
+                p.queue->kept_->not_written();
+            }
+            p.queue->machine_.forget_unwritten(*p.fx);
+        }
+        const auto why = static_cast<errc>(ec.value());
+        if (more != nullptr) {
+            more->not_written(why);
+        }
+        if (!parts.empty()) {
+            note_unwritten(parts.front(), why);
+        }
+    }
+    for (const part& p : parts) {
+        p.fx->record = number;
+        p.fx->changes.clear();
+        p.fx->remembered.clear();
+        for (core::waiter* w : p.fx->completed) {
+            w->record = number;
+        }
+        if (p.fx->wanted_at != nullptr) {
+            *p.fx->wanted_at = number;
+        }
+    }
+    return number;
+}
+
+template <class Runtime>
 errc queue_core<Runtime>::restore(
     storage::kept_queue& from, bool was_closed, effects_type& fx, std::vector<undecodable>& bad) {
     using core::image_state;
@@ -125,6 +199,10 @@ errc queue_core<Runtime>::restore(
         }
     }
     machine_.end_restore(end);
+    const duration wall = journal.wall();
+    for (const auto& [key, first] : from.remembered_at(saturating_add(now, wall))) {
+        machine_.remember_again(std::string{key}, first.id, saturating_add(first.at, -wall));
+    }
     machine_.serve(now, fx);
     write(fx);
     return errc{};
@@ -394,6 +472,15 @@ bool broker_core<Runtime>::list_unopened(
     storage::record_location where;
     error_code ec;
     is_written = journal_->append(record, where, ec) != 0;
+    if (begin == 0) {
+        const time_point now = saturating_add(clock_.now(), journal_->wall());
+        for (const auto& [key, first] : it->second.remembered_at(now)) {
+            record.clear();
+            storage::entry_writer{record, duration::zero()}.remembered(
+                number, key, first.id, first.at);
+            is_written = is_written && journal_->append(record, where, ec) != 0;
+        }
+    }
     return true;
 }
 
@@ -438,7 +525,8 @@ void broker_core<Runtime>::store_fed_again(
     if (it == kept_.queues.end()) {
         return;
     }
-    auto& [definition, messages, feed, records] = it->second;
+    auto& messages = it->second.messages;
+    auto& records = it->second.records;
     std::vector<std::uint64_t> ids;
     for (const auto& [id, name] : records) {
         const storage::kept_message* m = messages.find(id);

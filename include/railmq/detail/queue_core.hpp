@@ -447,10 +447,14 @@ public:
         if (from == 0) {
             kept_->put_definition(machine_, type_.ops->format(), asked_for_, record);
         }
+        const bool is_first = from == 0;
         from = kept_->put_range(machine_, from, max, record);
-        storage::record_location where;
-        error_code ec;
-        return kept_->journal().append(record, where, ec) != 0;
+        const auto append = [this](const std::vector<std::byte>& entries) {
+            storage::record_location where;
+            error_code ec;
+            return kept_->journal().append(entries, where, ec) != 0;
+        };
+        return append(record) && (!is_first || kept_->put_remembered(machine_, record, append));
     }
     void store_fed_again(std::uint64_t segment, std::vector<std::byte>& record, error_code& ec) {
         const std::lock_guard guard{mutex_};
@@ -602,78 +606,6 @@ private:
     std::vector<std::byte> record_{}; ///< The one that is being made.
     alignas(64) atomic_due due_{never.time_since_epoch().count()};
 };
-
-template <class Runtime>
-std::uint64_t queue_core<Runtime>::write_together(
-    broker_type& owner,
-    std::span<const part> parts,
-    std::vector<std::byte>& record,
-    joint_entries* more) noexcept {
-    if (owner.journal() == nullptr || owner.is_journal_closed()) {
-        return 0;
-    }
-    auto& journal = *owner.journal();
-    std::uint64_t number = 0;
-    bool is_asked_for = more != nullptr;
-    error_code ec;
-    try {
-        record.clear();
-        for (const part& p : parts) {
-            if (p.queue->is_kept()) { // a subscription for the time being is not
-                p.queue->kept_->put(p.queue->machine_, *p.fx, record);
-            }
-            is_asked_for = is_asked_for || p.fx->wanted_at != nullptr || !p.fx->completed.empty();
-        }
-        if (more != nullptr) {
-            more->put(record);
-        }
-        if (!record.empty()) {
-            storage::record_location where;
-            number = journal.append(record, where, ec);
-            for (const part& p : parts) {
-                if (number != 0 && p.queue->is_kept()) {
-                    p.queue->kept_->written(p.queue->machine_, where);
-                }
-            }
-            if (number != 0 && more != nullptr) {
-                more->written(where);
-            }
-        } else if (is_asked_for) {
-            number = journal.port().last();
-        }
-    } catch (...) {
-        ec = errc::memory_limit;
-        number = 0;
-    }
-    if (journal.is_tight()) {
-        owner.want_space();
-    }
-    if (ec) {
-        for (const part& p : parts) {
-            if (p.queue->is_kept()) {
-                p.queue->kept_->not_written();
-            }
-        }
-        const auto why = static_cast<errc>(ec.value());
-        if (more != nullptr) {
-            more->not_written(why);
-        }
-        if (!parts.empty()) {
-            note_unwritten(parts.front(), why);
-        }
-    }
-    for (const part& p : parts) {
-        p.fx->record = number;
-        p.fx->changes.clear();
-        for (core::waiter* w : p.fx->completed) {
-            w->record = number;
-        }
-        if (p.fx->wanted_at != nullptr) {
-            *p.fx->wanted_at = number;
-        }
-    }
-    return number;
-}
 
 template <class Runtime>
 void broker_core<Runtime>::run_due(time_point now) {

@@ -96,7 +96,7 @@ public:
     }
 
     [[nodiscard]] bool is_eager() const noexcept override {
-        return queue_.asked_for().time_to_live.has_value();
+        return queue_.asked_for().time_to_live.has_value() || queue_.asked_for().priorities > 1;
     }
 
     [[nodiscard]] bool is_held_up() const noexcept override { return is_held_up_; }

@@ -121,9 +121,8 @@ public:
     /// Where memory is short, the payload of a message leaves that waits in line and has never been
     /// handed out: the newest, which wait longest, since this is asked when a message is stored.
     void let_go(machine_type& m, place_type p) noexcept {
-        const core::slot_word w = p ? p.at->load() : core::slot_word{};
-        if (!counts_payloads_ || !absent_.is_tight() || w.state() != core::slot_state::ready ||
-            w.tag() != 0 || w.pins() != 0 || !m.store().is_in_line(p) ||
+        if (!counts_payloads_ || !absent_.is_tight() || !p || p.at->load().pins() != 0 ||
+            !m.store().is_untouched(p) ||
             m.options().max_bytes != unlimited) { // their sizes are asked for when they leave
             return;
         }
@@ -174,6 +173,9 @@ public:
         }
         end_gone(w);
         end_held(w);
+        for (const core::remembered_id& r : fx.remembered) {
+            w.remembered(number_, r.key, r.id, r.at);
+        }
     }
     /// The record with those entries is there.
     void written(machine_type& m, storage::record_location where) {
@@ -237,6 +239,22 @@ public:
         if (feed_ != nullptr) {
             feed_->put_definition(record);
         }
+    }
+    /// The deduplication ids, in small records that `append` writes. False: it could not.
+    template <class Append>
+    [[nodiscard]] bool
+    put_remembered(machine_type& m, std::vector<std::byte>& record, Append&& append) const {
+        bool is_good = true;
+        record.clear();
+        m.for_each_remembered([&](const auto& e) {
+            // No larger than what is surely allowed: a single one was, with its message.
+            if (!record.empty() && record.size() + e.key.size() + 64 > 1024) {
+                is_good = is_good && append(record);
+                record.clear();
+            }
+            storage::entry_writer{record, journal_->wall()}.remembered(number_, e.key, e.id, e.at);
+        });
+        return is_good && (record.empty() || append(record));
     }
     /// The messages from that id on, at most `max` of them, as they are. Returns where to go on;
     /// the end of all ids, when there are no more.

@@ -79,6 +79,11 @@ struct purged : event {
 struct refused : event {
     error_code code{};
 };
+/// A send was accepted, and not stored: `id` is that of the message which had the same
+/// deduplication id before.
+struct duplicate : event {
+    std::string deduplication_id{};
+};
 /// A settlement came too late and changed nothing.
 struct stale : event {};
 struct consumer_opened : event {
@@ -135,6 +140,7 @@ using notice = std::variant<
     notices::redriven,
     notices::purged,
     notices::refused,
+    notices::duplicate,
     notices::stale,
     notices::consumer_opened,
     notices::consumer_closed,

@@ -23,6 +23,9 @@ struct properties {
     std::optional<std::string> key{};
     /// Decides where an exchange sends the message; kept when it is dead-lettered.
     std::string routing_key{};
+    /// How urgent the message is, in a queue with `queue_options::priorities`: larger goes first,
+    /// and what is above the highest level counts as that. Others only carry it.
+    std::uint32_t priority = 0;
     /// How long the message may wait before it expires. It does not expire while it is held, and
     /// a message that was dead-lettered does not expire again.
     std::optional<duration> time_to_live{};
@@ -30,6 +33,9 @@ struct properties {
     duration delay{0};
     /// When what it tells of happened, by the wall clock; the broker only carries it.
     std::optional<std::chrono::sys_time<duration>> event_time{};
+    /// Of two messages with the same one the second is not stored, in a queue with a
+    /// `queue_options::deduplication_window` and as long as that says. Empty: none.
+    std::string deduplication_id{};
     /// Links a reply to its request.
     std::string correlation_id{};
     /// The queue that answers go to.

@@ -8,6 +8,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -19,15 +20,21 @@ namespace railmq {
 /// No limit, wherever a number of messages or bytes is expected.
 inline constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
+/// The most levels that `queue_options::priorities` may ask for.
+inline constexpr std::uint32_t max_priorities = 256;
+
 /// What a send does when a length or byte limit is reached.
 enum class overflow_policy : unsigned char {
-    wait,        ///< Waits for room; `try_send` reports `queue_full`.
-    reject,      ///< Fails with `queue_full`; nothing is stored.
-    drop_oldest, ///< Makes room at the head; what is dropped is dead-lettered.
+    wait,   ///< Waits for room; `try_send` reports `queue_full`.
+    reject, ///< Fails with `queue_full`; nothing is stored.
+    /// Makes room at the head; what is dropped is dead-lettered. With priorities it drops from the
+    /// lowest one that there is, the oldest first, and be it what was sent just now.
+    drop_oldest,
 };
 
 /// Where a message goes that failed or whose deadline passed. A released one, and what a closing
-/// consumer held, always goes back to its original place.
+/// consumer held, always goes back to its original place. With priorities this is the place among
+/// those of its own: it never leaves its level.
 enum class requeue_position : unsigned char {
     original, ///< Its place in the order of sending (RabbitMQ classic queues).
     front,    ///< Before everything else, the latest first.
@@ -91,9 +98,23 @@ struct queue_options {
     dead_letter_target dead_letter{};
     requeue_position requeue = requeue_position::original;
     delivery_order order = delivery_order::fifo;
+    /// How many levels `properties::priority` has, at most `max_priorities`: with 4, from 0 to 3. A
+    /// message goes before all of lower ones that are ready, and in the order of sending among its
+    /// own. 0 or 1: no priorities. Needs `order = fifo`, as the other orders are by the time of
+    /// sending. Cost: sends and receives take the queue's lock; constant time for each message.
+    std::uint32_t priorities = 0;
+    /// So that nothing starves: after that many in a row that have gone before less urgent ones,
+    /// the one that has waited longest goes. 0: no limit, strictly by priority.
+    std::uint32_t max_overtakes = 0;
     /// How long a message may wait in the queue; with a message's own time to live the shorter
     /// counts. An expired message is dead-lettered at its time, wherever it is in the queue.
     std::optional<duration> time_to_live{};
+    /// How long a `properties::deduplication_id` is remembered, counted from the first send that
+    /// was accepted. Until then a message with the same id is accepted, and not stored: its receipt
+    /// says so. What becomes of the first one changes nothing, nor does a purge or a restart. 0:
+    /// off. What the ids take counts against the broker's memory limit. (SQS, five minutes;
+    /// JetStream, two.)
+    duration deduplication_window{0};
 
     friend bool operator==(const queue_options&, const queue_options&) = default;
 };
@@ -122,6 +143,22 @@ struct queue_options {
         return bad(
             "time_to_live is not negative; got " + std::to_string(o.time_to_live->count()) + " ns");
     }
+    if (o.deduplication_window < duration::zero()) {
+        return bad(
+            "deduplication_window is not negative; got " +
+            std::to_string(o.deduplication_window.count()) + " ns");
+    }
+    if (o.priorities > max_priorities) {
+        return bad(
+            "priorities is a number of levels, at most " + std::to_string(max_priorities) +
+            "; got " + std::to_string(o.priorities));
+    }
+    if (o.priorities > 1 && o.order != delivery_order::fifo) {
+        return bad("priorities needs order = fifo; by_key and strict keep the order of sending");
+    }
+    if (o.max_overtakes != 0 && o.priorities <= 1) {
+        return bad("max_overtakes needs priorities");
+    }
     if (!o.dead_letter.is_unset() && !o.dead_letter.is_discard()) {
         if (failure f = validate_name(o.dead_letter.name())) {
             f.what = "dead_letter: " + f.what;
@@ -143,7 +180,10 @@ difference(const queue_options& have, const queue_options& want) noexcept {
     if (!(have.dead_letter == want.dead_letter)) return "dead_letter";
     if (have.requeue != want.requeue) return "requeue";
     if (have.order != want.order) return "order";
+    if (have.priorities != want.priorities) return "priorities";
+    if (have.max_overtakes != want.max_overtakes) return "max_overtakes";
     if (have.time_to_live != want.time_to_live) return "time_to_live";
+    if (have.deduplication_window != want.deduplication_window) return "deduplication_window";
     return {};
 }
 

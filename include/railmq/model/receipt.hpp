@@ -16,6 +16,14 @@ struct receipt {
     /// Ids of one queue rise in the order in which sends were accepted; delayed messages have a
     /// numbering of their own.
     std::uint64_t id = 0;
+    /// A message with the same deduplication id was accepted before: `id` is that one's, and
+    /// nothing was stored now. It may have left the queue long ago.
+    bool is_duplicate = false;
+
+    /// The id of the first message, if this one was a duplicate.
+    [[nodiscard]] std::optional<std::uint64_t> duplicate_of() const noexcept {
+        return is_duplicate ? std::optional{id} : std::nullopt;
+    }
 
     friend bool operator==(const receipt&, const receipt&) = default;
 };
@@ -27,8 +35,9 @@ struct transaction_receipt {
     /// Of a send to a log: where the record is.
     std::uint32_t partition = 0;
     std::uint64_t offset = 0;
-    /// It was stored before, by the same idempotent producer, at this offset, which `offset` is as
-    /// well. Nothing was stored now.
+    /// It was stored before: in a log by the same idempotent producer, at this offset, which
+    /// `offset` is as well; in a queue with the same deduplication id, as the message of this id,
+    /// which `id` is as well. Nothing was stored now.
     std::optional<std::uint64_t> duplicate_of{};
 
     friend bool operator==(const transaction_receipt&, const transaction_receipt&) = default;

@@ -26,6 +26,10 @@ struct queue_stats {
     std::uint64_t on_disk = 0;
     /// When the oldest ready message was sent, or `never`; subtract from now for the oldest age.
     time_point oldest_ready_since = never;
+    /// The same of those that are ready or held.
+    time_point oldest_since = never;
+
+    std::uint64_t deduplication_ids = 0; ///< Remembered now.
 
     // Totals. Each accepted message ends in exactly one of the six from `acked` on.
     std::uint64_t accepted = 0;
@@ -42,6 +46,7 @@ struct queue_stats {
     std::uint64_t deadlines_passed = 0;  ///< Of these, passed ack deadlines.
     std::uint64_t released = 0;          ///< Given back without a failure.
     std::uint64_t refused = 0;           ///< Sends refused: full, too large, memory.
+    std::uint64_t duplicates = 0;        ///< Sends accepted and not stored; not among `accepted`.
     std::uint64_t stale_settlements = 0; ///< Settlements that came too late and changed nothing.
 
     /// The number of leading messages, in order of sending, that have all left the queue.

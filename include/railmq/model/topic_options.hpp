@@ -49,7 +49,8 @@ struct subscription_options {
     /// Messages that have all of these headers (Amazon SNS, filter policies: every name, and one
     /// of its values).
     std::vector<header_condition> where{};
-    /// Everything but `max_length`, `max_bytes` and `overflow`, whose place `max_backlog` takes.
+    /// Everything but `max_length`, `max_bytes` and `overflow`, whose place `max_backlog` takes,
+    /// and `deduplication_window`.
     queue_options queue{};
 };
 
@@ -78,6 +79,9 @@ struct subscription_options {
     if (o.queue.max_length != unlimited || o.queue.max_bytes != unlimited ||
         o.queue.overflow != overflow_policy::wait) {
         return bad("a subscription has no max_length, max_bytes or overflow; say max_backlog");
+    }
+    if (o.queue.deduplication_window != duration::zero()) {
+        return bad("a subscription takes what was published; it has no deduplication_window");
     }
     for (const header_condition& h : o.where) {
         if (h.name.empty()) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 
 namespace railmq::storage {
@@ -41,6 +42,7 @@ enum class entry_kind : std::uint8_t {
     exchange_gone, ///< It is gone, with the bindings from and to it.
     bound,         ///< A binding is there, or is as it says.
     unbound,       ///< It is gone.
+    remembered,    ///< A queue has accepted a message with that deduplication id.
 };
 
 /// Places of records are kept in eight bytes (`kept_at`): the highest one.
@@ -147,6 +149,13 @@ public:
         w_.number(first);
         w_.number(count);
     }
+    /// `id` and `at` are those of the message that was accepted.
+    void remembered(std::uint64_t queue, std::string_view key, std::uint64_t id, time_point at) {
+        begin(entry_kind::remembered, queue);
+        w_.text(key);
+        w_.number(id);
+        w_.moment(at);
+    }
     /// Of the ids from `from` on and before `to`, `count` are there: as many `listed` must follow.
     void range(std::uint64_t queue, std::uint64_t from, std::uint64_t to, std::uint64_t count) {
         begin(entry_kind::range, queue);
@@ -186,6 +195,7 @@ struct entry_visitor : log_entry_visitor, feed_entry_visitor {
     held(std::uint64_t, std::uint64_t, std::uint64_t, std::uint32_t, time_point) const noexcept {}
     void gone(std::uint64_t, std::uint64_t, std::uint64_t) const noexcept {}
     void range(std::uint64_t, std::uint64_t, std::uint64_t) const noexcept {}
+    void remembered(std::uint64_t, std::string_view, std::uint64_t, time_point) const noexcept {}
     void listed(
         std::uint64_t, const core::message_image&, record_location, std::uint32_t) const noexcept {}
 };
@@ -338,6 +348,16 @@ template <class Visit>
             const std::uint64_t count = r.number();
             if (!r.has_failed()) {
                 visit.gone(queue, first, count);
+            }
+            break;
+        }
+        case entry_kind::remembered: {
+            const std::uint64_t queue = r.number();
+            const std::string_view key = r.text();
+            const std::uint64_t id = r.number();
+            const time_point at = r.moment();
+            if (!r.has_failed()) {
+                visit.remembered(queue, key, id, at);
             }
             break;
         }

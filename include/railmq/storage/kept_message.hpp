@@ -136,9 +136,11 @@ inline void put(wire_writer& w, const properties& p) {
     w.byte(p.key ? 1 : 0);
     w.text(p.key ? std::string_view{*p.key} : std::string_view{});
     w.text(p.routing_key);
+    w.number(p.priority);
     put_optional(w, p.time_to_live);
     w.span_of_time(p.delay);
     put_optional(w, p.event_time ? std::optional{p.event_time->time_since_epoch()} : std::nullopt);
+    w.text(p.deduplication_id);
     w.text(p.correlation_id);
     w.text(p.reply_to);
     w.number(p.headers.size());
@@ -156,11 +158,13 @@ inline void put(wire_writer& w, const properties& p) {
         p.key = std::string{key};
     }
     p.routing_key = std::string{r.text()};
+    p.priority = r.small();
     p.time_to_live = get_optional(r);
     p.delay = r.span_of_time();
     if (const auto t = get_optional(r)) {
         p.event_time = std::chrono::sys_time<duration>{*t};
     }
+    p.deduplication_id = std::string{r.text()};
     p.correlation_id = std::string{r.text()};
     p.reply_to = std::string{r.text()};
     for (std::uint64_t n = r.number_below(r.left() / 2 + 1); n != 0 && !r.has_failed(); --n) {

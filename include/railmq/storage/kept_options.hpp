@@ -140,8 +140,11 @@ inline void put(wire_writer& w, const queue_options& o) {
     w.text(o.dead_letter.name());
     w.number(static_cast<std::uint64_t>(o.requeue));
     w.number(static_cast<std::uint64_t>(o.order));
+    w.number(o.priorities);
+    w.number(o.max_overtakes);
     w.byte(o.time_to_live ? 1 : 0);
     w.span_of_time(o.time_to_live.value_or(duration::zero()));
+    w.span_of_time(o.deduplication_window);
 }
 [[nodiscard]] inline queue_options get_options(wire_reader& r) {
     queue_options o;
@@ -163,11 +166,14 @@ inline void put(wire_writer& w, const queue_options& o) {
     }
     o.requeue = get_enum(r, requeue_position::back);
     o.order = get_enum(r, delivery_order::strict);
+    o.priorities = r.small();
+    o.max_overtakes = r.small();
     const bool lives = r.byte() != 0;
     const duration life = r.span_of_time();
     if (lives) {
         o.time_to_live = life;
     }
+    o.deduplication_window = r.span_of_time();
     if (validate(o)) {
         r.fail(); // nobody could have made such a queue
     }

@@ -14,9 +14,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -100,16 +103,39 @@ struct kept_feed {
 
 /// A queue as its journal keeps it.
 struct kept_queue {
+    /// The message that had a deduplication id first, and when that was accepted.
+    struct first_message {
+        std::uint64_t id = 0;
+        time_point at{};
+    };
+
     queue_definition definition{};
     id_map<kept_message> messages{};
     std::optional<kept_feed> feed{}; ///< Of a subscription.
     /// Messages whose content is a record of a log, which lies where the message is said to.
     boost::unordered_flat_map<std::uint64_t, log_record_name> records{};
+    /// Deduplication ids, by their texts.
+    std::map<std::string, first_message, std::less<>> remembered{};
 
     /// Which record of a log a message is; none: it is stored as any other.
     [[nodiscard]] log_record_name record_of(std::uint64_t id) const noexcept {
         const auto it = records.find(id);
         return it == records.end() ? log_record_name{} : it->second;
+    }
+
+    /// Of the deduplication ids those that are still remembered at `now`, the oldest first.
+    [[nodiscard]] std::vector<std::pair<std::string_view, first_message>>
+    remembered_at(time_point now) const {
+        std::vector<std::pair<std::string_view, first_message>> all;
+        for (const auto& [key, first] : remembered) {
+            if (saturating_add(first.at, definition.options.deduplication_window) > now) {
+                all.emplace_back(key, first);
+            }
+        }
+        std::sort(all.begin(), all.end(), [](const auto& x, const auto& y) {
+            return std::pair{x.second.at, x.second.id} < std::pair{y.second.at, y.second.id};
+        });
+        return all;
     }
 };
 
@@ -260,6 +286,12 @@ public:
         if (kept_queue* q = find(number); q != nullptr && n != 0) {
             count(*q, first + (n - 1)); // it may have come and gone at once
             remove(*q, first, n);
+        }
+    }
+    void remembered(std::uint64_t number, std::string_view key, std::uint64_t id, time_point at) {
+        latest = std::max(latest, at);
+        if (kept_queue* q = find(number)) {
+            q->remembered.insert_or_assign(std::string{key}, kept_queue::first_message{id, at});
         }
     }
     void range(std::uint64_t number, std::uint64_t from, std::uint64_t to) {

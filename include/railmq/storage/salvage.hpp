@@ -421,6 +421,11 @@ void write_salvaged(
             }
         }
         append(record);
+        for (const auto& [key, first] : q.remembered_at(replay.state.latest)) {
+            record.clear();
+            entry_writer{record, duration::zero()}.remembered(number, key, first.id, first.at);
+            append(record);
+        }
     }
     for (const auto& [number, x] : replay.state.exchanges.all) {
         record.clear();

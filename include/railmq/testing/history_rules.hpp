@@ -94,7 +94,8 @@ struct queue_rules {
     std::uint32_t max_stalls = 0;
     std::uint32_t max_crashes = 0;
     /// Delayed messages have no place in the order, and messages that were moved here no known one.
-    /// By id where ids are recorded, by the order of the sends where they are not.
+    /// By id where ids are recorded, by the order of the sends where they are not. Left unset for a
+    /// queue with priorities, whose order is another.
     std::optional<delivery_order> order{};
 };
 

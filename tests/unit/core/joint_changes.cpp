@@ -180,3 +180,83 @@ TEST_CASE("a handler may still store while its queue is being drained") {
     (void)w.machine.close_queue(errc::closed, true, time_point{}, w.fx);
     CHECK(w.machine.can_store(1, 0, false, true) == errc::closed);
 }
+
+namespace {
+
+struct once_world : world {
+    using world::world;
+    [[nodiscard]] errc send(const char* key, std::uint64_t& id, time_point now = {}) {
+        int value = 1;
+        auto props = std::make_unique<railmq::properties>();
+        props->deduplication_id = key;
+        return machine.store_now(&value, props, now, fx, id);
+    }
+    [[nodiscard]] bool is_new(const char* key, time_point now = {}) {
+        std::uint64_t id = 0;
+        REQUIRE(send(key, id, now) == errc{});
+        return !fx.was_duplicate;
+    }
+};
+
+} // namespace
+
+TEST_CASE("a deduplication id is told to whoever keeps it, once, and listed with its message") {
+    once_world w{{.deduplication_window = 10s}};
+    std::uint64_t first = 0;
+    std::uint64_t second = 0;
+    REQUIRE(w.send("a", first, time_point{3s}) == errc{});
+    CHECK_FALSE(w.fx.was_duplicate);
+    REQUIRE(w.send("a", second, time_point{4s}) == errc{});
+    CHECK(w.fx.was_duplicate);
+    CHECK(second == first);
+    REQUIRE(w.fx.remembered.size() == 1);
+    CHECK(w.fx.remembered[0].key == "a");
+    CHECK(w.fx.remembered[0].id == first);
+    CHECK(w.fx.remembered[0].at == time_point{3s});
+    CHECK(w.machine.next_due(time_point{4s}) == time_point{13s});
+    CHECK(w.machine.ready_count() == 1);
+    w.machine.run_due(time_point{13s}, w.fx);
+    CHECK(w.machine.stats().deduplication_ids == 0);
+    CHECK(w.machine.next_due(time_point{13s}) == railmq::never);
+}
+
+TEST_CASE("what was taken back, or could not be written, may be sent again") {
+    once_world w{{.deduplication_window = 10s}};
+    std::uint64_t id = 0;
+    REQUIRE(w.send("a", id) == errc{});
+    REQUIRE(w.send("b", id) == errc{});
+    w.machine.take_back(id, w.fx);
+    CHECK(w.fx.remembered.size() == 1);
+    CHECK(w.is_new("b"));
+    CHECK_FALSE(w.is_new("a"));
+    w.machine.forget_unwritten(w.fx);
+    CHECK(w.is_new("a"));
+}
+
+TEST_CASE("a message that was not stored leaves no deduplication id") {
+    once_world w{{
+        .max_length = 1,
+        .overflow = railmq::overflow_policy::reject,
+        .deduplication_window = 10s,
+    }};
+    std::uint64_t id = 0;
+    REQUIRE(w.send("a", id) == errc{});
+    CHECK(w.send("b", id) == errc::queue_full);
+    CHECK(w.fx.remembered.size() == 1);
+    CHECK(w.machine.stats().deduplication_ids == 1);
+    CHECK_FALSE(w.is_new("a")); // this one needs no room
+}
+
+TEST_CASE("deduplication ids of another life are remembered for what is left of their time") {
+    once_world w{{.deduplication_window = 10s}};
+    w.machine.remember_again("a", 7, time_point{1s});
+    w.machine.remember_again("b", 9, time_point{2s});
+    std::uint64_t id = 0;
+    REQUIRE(w.send("b", id, time_point{11s}) == errc{});
+    CHECK(w.fx.was_duplicate);
+    CHECK(id == 9);
+    CHECK(w.is_new("a", time_point{11s}));
+    std::uint64_t n = 0;
+    w.machine.for_each_remembered([&](const auto&) { ++n; });
+    CHECK(n == 2);
+}

@@ -5,9 +5,11 @@
 #include "support/catch.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -41,9 +43,10 @@ struct item {
 };
 
 struct fixture {
-    explicit fixture(std::size_t limit = std::numeric_limits<std::size_t>::max())
+    explicit fixture(
+        std::size_t limit = std::numeric_limits<std::size_t>::max(), std::uint32_t priorities = 0)
         : budget{limit}
-        , store{railmq::core::payload_ops_of<item>::value, budget} {
+        , store{railmq::core::payload_ops_of<item>::value, budget, priorities} {
         store.ring().set_next_gate(true); // the lock is always held here
     }
 
@@ -54,6 +57,14 @@ struct fixture {
         const place_type p = store.ring().locate(sequence);
         ::new (store.payload(p)) item{value};
         at->store(slot_word{slot_state::ready});
+        return p;
+    }
+    /// Into its level.
+    place_type send_urgent(int value, std::uint32_t priority) {
+        const place_type p = send(value);
+        store.make_details(p).props = std::make_unique<railmq::properties>();
+        store.details_of(p)->props->priority = priority;
+        store.leave_line();
         return p;
     }
     place_type send_aside(int value) {
@@ -209,6 +220,83 @@ TEST_CASE("message_store: put to the back of an empty line, it is next") {
     f.store.put_back(a, requeue_position::back);
     CHECK(f.shown() == values{2, 1});
     CHECK(f.value(f.store.take_returned()) == 2);
+}
+
+TEST_CASE("message_store: with levels nothing stays in line, and all is shown by urgency") {
+    fixture f{1 << 20, 3};
+    REQUIRE(f.store.has_levels());
+    const place_type first = f.send_urgent(1, 0);
+    f.send_urgent(2, 1);
+    f.send_urgent(3, 7);
+    f.store.ring().publish_hole([&] {
+        std::uint64_t sequence = 0;
+        store_type::ring_type::slot_type* at = nullptr;
+        REQUIRE(f.store.ring().claim(true, sequence, at));
+        return at;
+    }());
+    f.send(4);
+    f.store.leave_line();
+    CHECK(f.store.ring().next() == f.store.ring().tail());
+    CHECK(f.store.ring().in_line() == 0);
+    CHECK(f.store.returned_count() == 4);
+    CHECK(f.shown() == values{3, 2, 1, 4});
+    CHECK(f.store.is_untouched(first));
+    f.store.withdraw(first);
+    CHECK_FALSE(f.store.is_untouched(first));
+    const place_type least = f.store.take_least();
+    CHECK(f.value(least) == 4);
+    f.end(least);
+    f.store.put_back(first, requeue_position::front);
+    CHECK(f.drained() == values{3, 2, 1});
+    CHECK(f.store.returned_count() == 0);
+}
+
+TEST_CASE("message_store: what is still being sent holds up the line, and goes to its level then") {
+    fixture f{1 << 20, 2};
+    std::uint64_t sequence = 0;
+    store_type::ring_type::slot_type* at = nullptr;
+    REQUIRE(f.store.ring().claim(true, sequence, at));
+    f.send_urgent(2, 1);
+    CHECK(f.store.returned_count() == 0);
+    f.store.ring().publish_hole(at);
+    f.store.leave_line();
+    CHECK(f.drained() == values{2});
+}
+
+TEST_CASE("message_store: the oldest of all levels") {
+    fixture f{1 << 20, 3};
+    CHECK(f.store.oldest_returned() == railmq::never);
+    const auto at = [](int s) { return railmq::time_point{std::chrono::seconds{s}}; };
+    const place_type low = f.send_urgent(1, 0);
+    const place_type high = f.send_urgent(2, 2);
+    f.store.details_of(low)->enqueued = at(5);
+    f.store.details_of(high)->enqueued = at(6);
+    CHECK(f.store.oldest_returned() == at(5));
+    f.store.withdraw(low);
+    CHECK(f.store.oldest_returned() == at(6));
+    f.end(low);
+}
+
+TEST_CASE(
+    "message_store: what little is left behind by the urgent is moved, and frees its chunks") {
+    fixture f{std::numeric_limits<std::size_t>::max(), 2};
+    const auto capacity = static_cast<int>(f.store.ring().chunk_capacity());
+    values low;
+    for (int i = 0; i != 100 * capacity; ++i) {
+        f.send_urgent(i, i % capacity == 1 ? 0 : 1);
+        if (i % capacity == 1) {
+            low.push_back(i);
+        } else {
+            const place_type p = f.store.take_returned();
+            REQUIRE(f.value(p) == i);
+            f.end(p);
+        }
+    }
+    CHECK(f.store.memory_bytes() < 20 * 16384);
+    const std::uint64_t id = 1; // one that was moved
+    CHECK(f.store.locate(id).in->aside);
+    CHECK(f.shown() == low);
+    CHECK(f.drained() == low);
 }
 
 TEST_CASE("message_store: browsing stops when told to") {

@@ -46,7 +46,13 @@ TEST_CASE("queue_options: out of range or contradictory, each with a sentence of
         {{.overflow = railmq::overflow_policy::drop_oldest}, "drop_oldest"},
         {{.ack_timeout = 0s}, "ack_timeout"},
         {{.ack_timeout = -1s}, "-1000000000 ns"},
+        {{.priorities = 257}, "256; got 257"},
+        {{.order = railmq::delivery_order::by_key, .priorities = 2}, "order = fifo"},
+        {{.order = railmq::delivery_order::strict, .priorities = 2}, "order = fifo"},
+        {{.max_overtakes = 1}, "max_overtakes"},
+        {{.priorities = 1, .max_overtakes = 1}, "max_overtakes"},
         {{.time_to_live = -1ns}, "time_to_live"},
+        {{.deduplication_window = -1ns}, "deduplication_window is not negative; got -1 ns"},
         {{.retry = {.max_elapsed = -1s}}, "max_elapsed"},
         {with_backoff(exponential_backoff{.multiplier = 0.5}), "multiplier"},
         {with_backoff(exponential_backoff{.multiplier = not_a_number}), "multiplier"},
@@ -80,6 +86,10 @@ TEST_CASE("queue_options: the extremes that make sense are accepted") {
     CHECK_FALSE(validate(queue_options{.ack_timeout = 1ns}));
     CHECK_FALSE(validate(queue_options{.ack_timeout = railmq::duration::max()}));
     CHECK_FALSE(validate(queue_options{.time_to_live = 0s}));
+    CHECK_FALSE(validate(queue_options{.deduplication_window = railmq::duration::max()}));
+    CHECK_FALSE(validate(queue_options{.priorities = 256, .max_overtakes = 1}));
+    CHECK_FALSE(validate(
+        queue_options{.order = railmq::delivery_order::by_key, .priorities = 1})); // there are none
     CHECK_FALSE(validate(with_backoff(exponential_backoff{.multiplier = 1})));
     CHECK_FALSE(validate(with_backoff(exponential_backoff{.jitter = jitter::proportional(1)})));
 }
@@ -96,7 +106,10 @@ TEST_CASE("queue_options: the difference is named") {
         {{.dead_letter = "x"}, "dead_letter"},
         {{.requeue = railmq::requeue_position::back}, "requeue"},
         {{.order = railmq::delivery_order::strict}, "order"},
+        {{.priorities = 2}, "priorities"},
+        {{.max_overtakes = 2}, "max_overtakes"},
         {{.time_to_live = 1s}, "time_to_live"},
+        {{.deduplication_window = 1s}, "deduplication_window"},
     };
     for (const auto& [other, name] : others) {
         CHECK(difference(one, other) == name);

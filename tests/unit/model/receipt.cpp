@@ -7,6 +7,9 @@ TEST_CASE("receipt: is an id") {
     CHECK(railmq::receipt{}.id == 0);
     CHECK(railmq::receipt{3} == railmq::receipt{3});
     CHECK(railmq::receipt{3} != railmq::receipt{4});
+    CHECK_FALSE(railmq::receipt{3}.duplicate_of());
+    CHECK(railmq::receipt{3, true}.duplicate_of() == 3U);
+    CHECK(railmq::receipt{3, true} != railmq::receipt{3});
 }
 
 TEST_CASE("transaction_receipt: of a queue an id, of a log a place") {

@@ -9,4 +9,5 @@ TEST_CASE("queue_stats: nothing has happened yet") {
     CHECK(s.accepted == 0);
     CHECK(s.stale_settlements == 0);
     CHECK(s.oldest_ready_since == railmq::never);
+    CHECK(s.oldest_since == railmq::never);
 }

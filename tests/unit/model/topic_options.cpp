@@ -31,6 +31,8 @@ TEST_CASE("options of topics and subscriptions: defaults are valid, nonsense is 
     CHECK(validate(subscription_options{.queue = {.max_length = 1}}));
     CHECK(validate(subscription_options{.queue = {.max_bytes = 1}}));
     CHECK(validate(subscription_options{.queue = {.overflow = railmq::overflow_policy::reject}}));
+    CHECK(
+        validate(subscription_options{.queue = {.deduplication_window = std::chrono::minutes{1}}}));
     CHECK(validate(subscription_options{.queue = {.ack_timeout = 0s}}));
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -200,4 +201,33 @@ TEST_CASE("kept_state: numbers go on behind the highest there was") {
     CHECK(state.last_queue == 7);
     CHECK(state.queues.at(7).definition.next_position == 31);
     CHECK(state.queues.at(7).definition.next_delayed == 9);
+}
+
+TEST_CASE("kept_state: deduplication ids are those that are not too old, the oldest first") {
+    kept_state state;
+    std::vector<std::byte> record;
+    const auto at = [](int s) { return time_point{std::chrono::seconds{s}}; };
+    {
+        entry_writer w{record, duration::zero()};
+        w.remembered(1, "before its queue", 1, at(1));
+        w.queue({1, "q", "f", {.deduplication_window = 10s}, 0, 0});
+        w.remembered(1, "b", 2, at(2));
+        w.remembered(1, "a", 3, at(3));
+        w.remembered(1, "c", 4, at(1));
+        w.remembered(1, "b", 5, at(9)); // it was too old, and came again
+        w.queue({1, "q", "f", {.deduplication_window = 10s}, 0, 0}); // said again
+    }
+    REQUIRE(state.add(record, {1, 64}));
+    CHECK(state.latest == at(9));
+    const auto known = [&](time_point now) {
+        std::string all;
+        for (const auto& [key, first] : state.queues.at(1).remembered_at(now)) {
+            all += std::string{key} + std::to_string(first.id) + ' ';
+        }
+        return all;
+    };
+    CHECK(known(at(9)) == "c4 a3 b5 ");
+    CHECK(known(at(11)) == "a3 b5 ");
+    CHECK(known(at(13)) == "b5 ");
+    CHECK(known(at(19)).empty());
 }

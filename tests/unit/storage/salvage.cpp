@@ -546,3 +546,30 @@ TEST_CASE("salvage: what it refuses, and an end before its time") {
     }
     CHECK(refused > 5);
 }
+
+TEST_CASE("salvage: which deduplication ids were accepted is saved") {
+    railmq::simulation sim{1};
+    simulated_disk disk{1};
+    simulated_disk saved{2};
+    const railmq::queue_options once{.deduplication_window = 1h};
+    std::uint64_t first = 0;
+    {
+        railmq::sim_broker broker{sim, disk.directory(), small()};
+        auto queue = broker.queue<std::string>("q", once);
+        first = queue.producer().send("x", {.deduplication_id = "a"}).id;
+        CHECK(queue.purge() == 1);
+    }
+    error_code ec;
+    salvage_report report;
+    salvage(
+        disk.directory(),
+        saved.directory(),
+        {.journal = small().journal, .fresh = {5, 6}},
+        report,
+        ec);
+    REQUIRE_FALSE(ec);
+    railmq::sim_broker broker{sim, saved.directory(), small()};
+    auto queue = broker.queue<std::string>("q", once);
+    CHECK(queue.producer().send("x", {.deduplication_id = "a"}).duplicate_of() == first);
+    CHECK(queue.stats().ready == 0);
+}
