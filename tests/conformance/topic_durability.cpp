@@ -743,7 +743,7 @@ TEST_CASE("what is in a topic can be seen without a broker, and is saved where i
 
 TEST_CASE("a broker with a directory refuses what it does not keep") {
     struct without_bytes {
-        int* at = nullptr;
+        std::shared_ptr<int> at{};
     };
     world w;
     CHECK(thrown_by([&] { (void)w.broker->topic<without_bytes>("t"); }) == errc::invalid_argument);
