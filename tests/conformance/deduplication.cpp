@@ -353,3 +353,16 @@ TEST_CASE("[M] any number of threads: of each id exactly one") {
     CHECK(q.stats().ready == 2'000);
     CHECK(q.stats().duplicates == 4'000);
 }
+
+TEST_CASE("[BR22] an id is known from its first send until just before the window's end") {
+    world w{{.deduplication_window = 120s}};
+    const auto first = w.send(1, "9");
+    w.sim.advance(60s);
+    CHECK(w.send(2, "9").duplicate_of() == first.id);
+    w.sim.advance(60s - 1ms);
+    CHECK(w.send(3, "9").duplicate_of() == first.id); // and none of these began it anew
+    w.sim.advance(1ms);
+    CHECK_FALSE(w.send(4, "9").duplicate_of());
+    CHECK(w.q.purge() == 2);
+    CHECK(w.send(5, "9").duplicate_of());
+}

@@ -298,3 +298,26 @@ TEST_CASE("[I10] a purge takes what is delayed as well, and its time comes for n
     CHECK_FALSE(w.c.try_receive());
     CHECK(w.q.stats().purged == 2);
 }
+
+TEST_CASE("[BR10] what has little time to live, or to wait, does not stand behind what has much") {
+    world w;
+    w.p.send(1, {.time_to_live = 60s});
+    w.p.send(2, {.time_to_live = 1s});
+    w.p.send(3, {.delay = 60s});
+    w.p.send(4, {.delay = 1s});
+    CHECK(w.q.stats().ready == 2);
+    CHECK(w.q.stats().delayed == 2);
+    w.sim.advance(1s - 1ns);
+    CHECK(w.expired().empty());
+    CHECK(w.q.stats().delayed == 2);
+    w.sim.advance(1ns);
+    CHECK(w.expired() == std::vector{2});
+    CHECK(w.q.stats().ready == 2); // the first, and the one that was due
+    CHECK(w.q.stats().delayed == 1);
+    CHECK(w.q.stats().dead_lettered == 1);
+    w.sim.advance(1s);
+    CHECK(w.read_now() == std::vector{1, 4});
+    w.sim.advance(58s);
+    CHECK(w.read_now() == std::vector{3});
+    CHECK(w.expired() == std::vector{2});
+}

@@ -275,7 +275,7 @@ TEST_CASE("[P10][P11][T11] numbers count what was removed, after any number of r
     CHECK(w.broker->log<int>("l").producer().send(22).offset == 22);
 }
 
-TEST_CASE("[R10] what was deleted up to an offset stays deleted") {
+TEST_CASE("[R10][T07] what was deleted up to an offset stays deleted") {
     const int how = GENERATE(0, 1, 2);
     world w;
     {
@@ -296,14 +296,15 @@ TEST_CASE("[R10] what was deleted up to an offset stays deleted") {
     auto log = w.broker->log<int>("l");
     CHECK(log.start_offset(0) == 10);
     CHECK(log.end_offset(0) == 10);
+    CHECK(log.producer().send(10).offset == 10);
 }
 
-TEST_CASE("[H12] what is too old by the time it is opened is gone by then") {
+TEST_CASE("[H12][H13] what is too old by the time it is opened is gone by then") {
     world w;
     const log_options o{.retention = {.max_age = 1s}};
     {
         auto log = w.broker->log<int>("l", o);
-        for (int i = 0; i < 100; ++i) {
+        for (int i = 0; i < 500; ++i) {
             log.producer().send(i);
         }
     }
@@ -313,7 +314,9 @@ TEST_CASE("[H12] what is too old by the time it is opened is gone by then") {
     auto log = w.broker->log<int>("l", o);
     CHECK(log.stats().records == 0);
     CHECK(log.stats().bytes == 0);
-    CHECK(log.start_offset(0) == 100);
+    CHECK(log.start_offset(0) == 500);
+    CHECK(log.end_offset(0) == 500);
+    CHECK(log.producer().send(500).offset == 500);
 }
 
 TEST_CASE("retention keeps what it kept, and what it removed does not come back") {

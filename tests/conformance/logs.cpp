@@ -213,6 +213,21 @@ TEMPLATE_TEST_CASE("offsets by time [Q01, Q04]", "", threaded_world, simulated_w
 
 // Retention
 
+TEST_CASE("a log whose records have all grown too old goes on with the next offset [H11]") {
+    simulated_world world;
+    const auto log = open_log(world, {.retention = {.max_age = 1s}});
+    auto producer = log.producer();
+    for (int n = 0; n < 10; ++n) {
+        producer.send("k", "v");
+    }
+    world.advance(2s);
+    CHECK(log.apply_retention() == 10);
+    CHECK(log.stats().records == 0);
+    CHECK(log.start_offset(0) == 10);
+    CHECK(log.end_offset(0) == 10);
+    CHECK(producer.send("k", "v").offset == 10);
+}
+
 TEST_CASE("sends remove what is too old, and offsets go on [R04, R05]") {
     simulated_world world;
     const auto log = open_log(world, {.retention = {.max_age = 1h}, .segment_records = 5});

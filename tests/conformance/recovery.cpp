@@ -302,3 +302,63 @@ TEST_CASE("[T18] sent, gone and sent again between two syncs is there once") {
     const auto stats = w.broker->queue<int>("q").stats();
     CHECK(stats.ready == 1);
 }
+
+TEST_CASE("[BR22] an id whose message could not be written is not known, before and after") {
+    world w;
+    const railmq::queue_options once{.deduplication_window = std::chrono::minutes{2}};
+    const auto send = [&](railmq::error_code& ec) {
+        return w.broker->queue<int>("once", once)
+            .producer()
+            .send(7, {.deduplication_id = "7"}, ec);
+    };
+    (void)w.broker->queue<int>("once", once);
+    railmq::error_code ec;
+    w.disk.set_capacity(w.disk.used()); // what is reserved takes a little
+    const auto other = w.broker->queue<int>("q");
+    while (!ec) {
+        other.producer().send(1, ec);
+    }
+    CHECK(ec == errc::no_space);
+    (void)send(ec);
+    REQUIRE(ec == errc::no_space);
+    CHECK(w.broker->queue<int>("once", once).stats().deduplication_ids == 0);
+    w.disk.set_capacity(std::uint64_t{1} << 30);
+    const auto first = send(ec);
+    REQUIRE_FALSE(ec);
+    CHECK_FALSE(first.duplicate_of());
+    w.kill();
+    w.open();
+    w.sim.advance(10s);
+    CHECK(send(ec).duplicate_of() == first.id);
+}
+
+TEST_CASE("[T16] priorities are there again, in their order") {
+    const bool in_good_order = GENERATE(true, false);
+    world w;
+    const railmq::queue_options levels{.priorities = 4};
+    for (int n = 0; n < 12; ++n) {
+        w.broker->queue<int>("p", levels)
+            .producer()
+            .send(n, {.priority = static_cast<std::uint32_t>(n) % 4});
+    }
+    {
+        auto held = w.broker->queue<int>("p").consumer().try_receive(); // in work when it ends
+        REQUIRE(held);
+        CHECK(**held == 3);
+        if (in_good_order) {
+            held->release();
+            w.broker->close();
+            w.broker.reset();
+        } else {
+            w.kill();
+        }
+    }
+    w.open();
+    auto consumer = w.broker->queue<int>("p", levels).consumer();
+    for (const int expected : {3, 7, 11, 2, 6, 10, 1, 5, 9, 0, 4, 8}) {
+        auto d = consumer.try_receive();
+        REQUIRE(d);
+        CHECK(**d == expected);
+        d->ack();
+    }
+}

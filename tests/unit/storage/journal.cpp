@@ -651,7 +651,7 @@ TEST_CASE("journal: in a segment that was another before, what a crash has torn 
     CHECK(cuts > 50);
 }
 
-TEST_CASE("journal: a file that is kept gives way to other needs, and goes with the journal") {
+TEST_CASE("[T19] journal: a file that is kept gives way to other needs, and goes with the journal") {
     const std::string kept{reusable_segment<simulated_directory>::name()};
     const journal_options large{.segment_bytes = std::uint64_t{1} << 22, .headroom_bytes = 1024};
     world w;

@@ -67,7 +67,7 @@ model contents(kept_state& s) {
 
 } // namespace
 
-TEST_CASE("kept_state: random records leave what they leave in a plain model, also said twice") {
+TEST_CASE("[T09] kept_state: random records leave what a plain model has, also said twice") {
     for (std::uint64_t run = 0; run < 40; ++run) {
         INFO("run " << run);
         random_engine random{railmq::test::seed(run)};

@@ -62,7 +62,7 @@ struct builder {
 
 } // namespace
 
-TEST_CASE("segment: its name is its number, and no other name is one") {
+TEST_CASE("[O03] segment: its name is its number, and no other name is one") {
     CHECK(segment_name(1) == "0000000000000001.journal");
     CHECK(segment_name(0xabcdef0123456789U) == "abcdef0123456789.journal");
     CHECK(segment_number(segment_name(77)) == 77);
