@@ -307,9 +307,7 @@ TEST_CASE("[BR22] an id whose message could not be written is not known, before 
     world w;
     const railmq::queue_options once{.deduplication_window = std::chrono::minutes{2}};
     const auto send = [&](railmq::error_code& ec) {
-        return w.broker->queue<int>("once", once)
-            .producer()
-            .send(7, {.deduplication_id = "7"}, ec);
+        return w.broker->queue<int>("once", once).producer().send(7, {.deduplication_id = "7"}, ec);
     };
     (void)w.broker->queue<int>("once", once);
     railmq::error_code ec;
