@@ -333,12 +333,14 @@ private:
     }
 
     /// Where nobody syncs, a segment's seal would have all of it to wait for: the device begins
-    /// with each part when that is whole.
+    /// with each part when two more were written, so that what stays small does not pay for it.
     void start_sync(std::uint64_t begin, std::uint64_t end) noexcept {
         constexpr std::uint64_t part = std::uint64_t{4} << 20;
-        if (begin / part != end / part) {
-            begin = begin / part * part;
-            file_.start_sync(begin, end / part * part - begin);
+        begin = begin / part;
+        end = end / part;
+        if (begin != end && end > 2) {
+            begin = std::max<std::uint64_t>(begin, 2) - 2;
+            file_.start_sync(begin * part, (end - 2 - begin) * part);
         }
     }
 

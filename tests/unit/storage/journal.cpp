@@ -542,8 +542,8 @@ TEST_CASE("journal: where nobody syncs, the device is given whole parts, each on
         REQUIRE_FALSE(ec);
     }
     CHECK(
-        watch.started == std::vector<std::pair<std::uint64_t, std::uint64_t>>{
-                             {0, part}, {part, part}, {2 * part, part}, {3 * part, part}});
+        watch.started ==
+        std::vector<std::pair<std::uint64_t, std::uint64_t>>{{0, part}, {part, part}});
     watch.started.clear();
     for (int i = 0; i < 6; ++i) {
         (void)j->append(payload, ec);
@@ -651,7 +651,8 @@ TEST_CASE("journal: in a segment that was another before, what a crash has torn 
     CHECK(cuts > 50);
 }
 
-TEST_CASE("[T19] journal: a file that is kept gives way to other needs, and goes with the journal") {
+TEST_CASE(
+    "[T19] journal: a file that is kept gives way to other needs, and goes with the journal") {
     const std::string kept{reusable_segment<simulated_directory>::name()};
     const journal_options large{.segment_bytes = std::uint64_t{1} << 22, .headroom_bytes = 1024};
     world w;
