@@ -5,6 +5,7 @@
 #include <railmq/storage/simulated_disk.hpp>
 
 #include "support/catch.hpp"
+#include "support/kept_world.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -32,39 +33,7 @@ using railmq::storage::simulated_disk;
 
 namespace {
 
-/// A broker on a disk, in a simulation, which can be ended in any way and opened again.
-struct world {
-    explicit world(railmq::broker_options o = {})
-        : options{std::move(o)} {
-        options.observer = [this](const railmq::notice& n) { notices.push_back(n); };
-        open();
-    }
-    void open() { broker.emplace(sim, disk.directory(), options); }
-    void kill_and_open() {
-        disk.end_process();
-        broker.reset();
-        open();
-    }
-    void cut_power_and_open() {
-        disk.crash();
-        broker.reset();
-        open();
-    }
-    void close_and_open() {
-        broker.reset();
-        open();
-    }
-    /// In any of these ways.
-    void end(int how) {
-        how == 0 ? close_and_open() : how == 1 ? kill_and_open() : cut_power_and_open();
-    }
-
-    railmq::broker_options options;
-    railmq::simulation sim{1};
-    simulated_disk disk{1};
-    std::vector<railmq::notice> notices{};
-    std::optional<railmq::sim_broker> broker{};
-};
+using world = railmq::test::kept_world;
 
 struct seen {
     std::uint64_t offset = 0;

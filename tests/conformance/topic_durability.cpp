@@ -8,6 +8,7 @@
 #include <railmq/topic.hpp>
 
 #include "support/catch.hpp"
+#include "support/kept_world.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -30,32 +31,8 @@ using railmq::storage::simulated_disk;
 
 namespace {
 
-/// A broker on a disk, in a simulation, which can be ended in any way and opened again.
-struct world {
-    explicit world(railmq::broker_options o = {})
-        : options{std::move(o)} {
-        options.observer = [this](const railmq::notice& n) { notices.push_back(n); };
-        open();
-    }
-    void open() { broker.emplace(sim, disk.directory(), options); }
-    void kill_and_open() {
-        disk.end_process();
-        broker.reset();
-        open();
-    }
-    void cut_power_and_open() {
-        disk.crash();
-        broker.reset();
-        open();
-    }
-    void close_and_open() {
-        broker.reset();
-        open();
-    }
-    /// In any of these ways.
-    void end(int how) {
-        how == 0 ? close_and_open() : how == 1 ? kill_and_open() : cut_power_and_open();
-    }
+struct world : railmq::test::kept_world {
+    using kept_world::kept_world;
     template <class Notice>
     [[nodiscard]] std::size_t count() const {
         return static_cast<std::size_t>(
@@ -66,12 +43,6 @@ struct world {
     [[nodiscard]] auto topic(const railmq::topic_options& o = {}) {
         return broker->topic<int>("t", o);
     }
-
-    railmq::broker_options options;
-    railmq::simulation sim{1};
-    simulated_disk disk{1};
-    std::vector<railmq::notice> notices{};
-    std::optional<railmq::sim_broker> broker{};
 };
 
 template <class Topic>
